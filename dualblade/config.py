@@ -1,0 +1,257 @@
+"""One run as data: what `python -m dualblade RUN_DIR` reads from RUN_DIR/config.yaml, checked field by field.
+
+The harness composes the same fields with Hydra (conf/); this module is all of the engine that it imports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from dualblade.errors import ConfigurationError
+from dualblade.geometry import KVGeometry
+
+KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
+
+
+@dataclass(frozen=True)
+class VariantConfig:
+    """A point in the space that the paper's four variants span (design: no variant is a special case).
+
+    `knob` is Algorithm 1's X: "all" (every layer through the page cache), "budget" (B_pc less `slack`), or bytes.
+    `overflow` says what happens to the layers beyond X: left to the kernel, evicted eagerly, or NVMe-direct.
+    """
+
+    name: str
+    knob: str | int
+    overflow: Literal["leave", "evict", "direct"]
+    slack: float = 0.05
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model's KV and compute sizes. `weights` names a local folder or GGUF file, needed by model runs only."""
+
+    name: str
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    hidden_size: int
+    intermediate_size: int
+    mlp_matrices: int
+    dtype: str = "float16"
+    weights: str | None = None
+
+    @property
+    def layer_parameters(self) -> int:
+        """Weights of one decoder layer: Q and O, K and V, and the MLP's two or three matrices."""
+        attention = 2 * self.hidden_size * self.head_dim * (self.n_heads + self.n_kv_heads)
+        return attention + self.mlp_matrices * self.hidden_size * self.intermediate_size
+
+
+@dataclass(frozen=True)
+class WorkloadConfig:
+    """Sequences, prompt and generated tokens at the paper's own size (scale 1).
+
+    `source` is "replay" (the KV traffic without a model) or "model" (real weights, prompts from `prompts`).
+    """
+
+    name: str
+    batch_size: int
+    prompt_tokens: int
+    generated_tokens: int
+    source: Literal["replay", "model"] = "replay"
+    prompts: str | None = None
+
+
+@dataclass(frozen=True)
+class StorageConfig:
+    """Where the tensors go. Group 1 always lives in files under `directory`; `backend` serves Group 2.
+
+    `block_device` and `serial` are for backend "block": a device with nothing on it, named by identity.
+    """
+
+    name: str
+    directory: str
+    backend: Literal["file", "block"] = "file"
+    block_device: str | None = None
+    serial: str | None = None
+    lba_bytes: int = 4096
+    first_lba: int = 0
+    chunk_bytes: int = MIB
+    queue_depth: int = 16
+    timeout_s: float = 60.0
+    page_cache_io: Literal["mmap", "rw"] = "mmap"
+    checksum: bool = False
+    read_ahead_kb: int | None = 128
+
+
+@dataclass(frozen=True)
+class GpuConfig:
+    """A GPU's data-sheet rates, from which the roofline takes the compute time of a replayed layer."""
+
+    name: str
+    peak_tflops: float
+    memory_gb_per_s: float
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute)."""
+
+    name: str
+    link: Literal["host", "cuda"] = "host"
+    gpu: GpuConfig | None = None
+    copy_threads: int = 2
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything the engine needs to know about one run."""
+
+    variant: VariantConfig
+    model: ModelConfig
+    workload: WorkloadConfig
+    storage: StorageConfig
+    device: DeviceConfig
+    scale: int = 1
+    decode_iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale < 1 or self.workload.batch_size % self.scale:
+            allowed = [str(s) for s in range(1, self.workload.batch_size + 1) if self.workload.batch_size % s == 0]
+            raise ConfigurationError(
+                f"scale={self.scale} does not divide the batch of {self.workload.batch_size} sequences "
+                f"of workload {self.workload.name}; use one of {', '.join(allowed)}"
+            )
+        most = self.workload.generated_tokens - 1
+        if self.decode_iterations is not None and not 1 <= self.decode_iterations <= most:
+            raise ConfigurationError(
+                f"decode_iterations={self.decode_iterations} is outside 1..{most}, the iterations of workload "
+                f"{self.workload.name} that read KV; leave it out to run them all"
+            )
+
+    @property
+    def batch_size(self) -> int:
+        return self.workload.batch_size // self.scale
+
+    @property
+    def iterations(self) -> int:
+        """Decode iterations to run: one less than the generated tokens, since prefill yields the first."""
+        return self.decode_iterations or self.workload.generated_tokens - 1
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Rows a tensor must hold: the prompt and one row for each full-length decode iteration."""
+        return self.workload.prompt_tokens + self.workload.generated_tokens - 1
+
+    def geometry(self) -> KVGeometry:
+        """The KV cache of this run at its scale."""
+        return KVGeometry.uniform(
+            self.model.n_layers,
+            self.model.n_kv_heads,
+            self.model.head_dim,
+            batch_size=self.batch_size,
+            capacity_tokens=self.capacity_tokens,
+            dtype=self.model.dtype,
+        )
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> RunConfig:
+        """Build from plain data; sections of the harness that the engine does not know are left alone.
+
+        Raises:
+            ConfigurationError: a field is missing, unknown inside a section, or of the wrong type.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        return _build(cls, {key: value for key, value in data.items() if key in known}, "")
+
+    @classmethod
+    def load(cls, path: Path) -> RunConfig:
+        """Read a run's config.yaml."""
+        try:
+            data = yaml.safe_load(path.read_text())
+        except FileNotFoundError:
+            raise ConfigurationError(f"{path} does not exist; a run directory holds a config.yaml") from None
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(data, Mapping):
+            raise ConfigurationError(f"{path} holds {type(data).__name__}, expected a mapping of sections")
+        return cls.from_mapping(data)
+
+
+T = TypeVar("T")
+
+
+def _build(cls: type[T], data: Mapping[str, Any], where: str) -> T:
+    """Make a dataclass from a mapping, naming the field in every complaint."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
+            raise ConfigurationError(f"{where}{key} is not a setting; {hint}")
+    for name, spec in fields.items():
+        required = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
+        if required and name not in data:
+            raise ConfigurationError(f"{where}{name} is missing from the configuration")
+    return cls(**{key: _convert(hints[key], value, f"{where}{key}") for key, value in data.items()})
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    """Check `value` against a field's type; nested mappings become their dataclass, whole numbers may stand for floats."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = typing.get_args(hint)
+        if value is None and type(None) in options:
+            return None
+        for option in options:
+            if option is not type(None) and (dataclasses.is_dataclass(option) or _fits(option, value)):
+                return _convert(option, value, where)
+        raise ConfigurationError(f"{where}={value!r} has the wrong type; expected {hint}")
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise ConfigurationError(f"{where}={value!r} is not a section; expected a mapping of its settings")
+        return _build(typing.cast(type, hint), value, f"{where}.")
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            allowed = ", ".join(map(str, typing.get_args(hint)))
+            raise ConfigurationError(f"{where}={value!r} is not known; use one of {allowed}")
+        return value
+    if not _fits(hint, value):
+        raise ConfigurationError(f"{where}={value!r} has the wrong type; expected {hint.__name__}")
+    return float(value) if hint is float else value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint)
+
+
+__all__ = [
+    "GB",
+    "GIB",
+    "KIB",
+    "MIB",
+    "DeviceConfig",
+    "GpuConfig",
+    "ModelConfig",
+    "RunConfig",
+    "StorageConfig",
+    "VariantConfig",
+    "WorkloadConfig",
+]
