@@ -1,0 +1,93 @@
+"""One run of the engine: `python -m dualblade RUN_DIR` reads its config.yaml and leaves result.json and kv_io.parquet.
+
+Progress goes to standard output as JSON lines. With `--handshake` the run stops once all its memory is allocated and
+touched, says so, and goes on when a line arrives on standard input: the harness sets the memory limit in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from dualblade.budget import measure_budget
+from dualblade.config import RunConfig
+from dualblade.errors import DualBladeError
+from dualblade.io_log import write_log
+from dualblade.replay import replay
+from dualblade.result import describe, failure, seconds_since_start, write_result
+from dualblade.roofline import compute_time
+from dualblade.store import KVStore
+
+
+def main() -> int:
+    """Run, or with `--hold` only keep the libraries mapped until standard input closes."""
+    arguments = _parse()
+    if arguments.hold:
+        _say("ready")
+        sys.stdin.read()
+        return 0
+    run_dir: Path = arguments.run_dir
+    variant = None
+    try:
+        config = RunConfig.load(run_dir / "config.yaml")
+        variant = config.variant.name
+        run(config, run_dir, handshake=arguments.handshake)
+    except DualBladeError as error:
+        if run_dir.is_dir():
+            write_result(failure(variant, str(error)), run_dir / "result.json")
+        print(f"dualblade: {error}", file=sys.stderr)
+        return 1
+    _say("done")
+    return 0
+
+
+def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
+    """Allocate, wait for the limit, plan, run, and write down what was measured."""
+    torch.set_num_threads(1)
+    storage = config.storage
+    with KVStore(config.geometry(), storage, copy_threads=config.device.copy_threads) as store:
+        startup_s = seconds_since_start()
+        if handshake:
+            _await_limit()
+        budget = measure_budget()
+        store.bind(config.variant, budget.b_pc_bytes)
+        compute = compute_time(config)
+        prefill_s, decode_s = replay(store, config.workload.prompt_tokens, config.iterations, compute, _progress)
+        result = describe(config, store, budget, compute, prefill_s, decode_s, startup_s)
+        operations = store.operations
+    write_log(operations, run_dir / "kv_io.parquet")
+    write_result(result, run_dir / "result.json")
+
+
+def _await_limit() -> None:
+    """Tell the harness that this process needs no more memory, and wait for its word."""
+    _say("ready", process_bytes=measure_budget().process_bytes)
+    if not sys.stdin.readline():
+        raise SystemExit("dualblade: the harness went away before the run began")
+
+
+def _progress(phase: str, done: int, of: int) -> None:
+    _say("progress", phase=phase, done=done, of=of)
+
+
+def _say(event: str, **fields: object) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dualblade", description="one run of the engine")
+    parser.add_argument("run_dir", type=Path, nargs="?", help="folder with config.yaml; results go there")
+    parser.add_argument("--handshake", action="store_true", help="wait for a line on standard input before the run")
+    parser.add_argument("--hold", action="store_true", help="keep the engine's libraries in memory until input ends")
+    arguments = parser.parse_args()
+    if arguments.run_dir is None and not arguments.hold:
+        parser.error("give the run directory, or --hold")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""What may be read: rows whose writes completed, and, on request, only the bytes that were written there."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import torch
+
+from dualblade.errors import IntegrityError
+from dualblade.geometry import KVGeometry, TensorId
+
+
+class ReadableRows:
+    """How many rows of each tensor have been written completely; reading beyond them raises."""
+
+    def __init__(self, geometry: KVGeometry) -> None:
+        self._rows = dict.fromkeys(geometry.tensors(), 0)
+
+    def written(self, tensor: TensorId, rows: range) -> None:
+        """Rows behind a gap, which a failed write left, do not become readable."""
+        if rows.start <= self._rows[tensor]:
+            self._rows[tensor] = max(self._rows[tensor], rows.stop)
+
+    def crop(self, tensor: TensorId, n_rows: int) -> None:
+        self._rows[tensor] = min(self._rows[tensor], n_rows)
+
+    def check(self, tensor: TensorId, rows: range) -> None:
+        if rows.stop > self._rows[tensor]:
+            raise IntegrityError(
+                f"{tensor}: rows {rows.start}..{rows.stop - 1} were asked for, but only {self._rows[tensor]} rows were "
+                "written completely; an earlier write failed, so this cache cannot be used any further"
+            )
+
+
+class Checksums:
+    """A CRC-32 for each row of each tensor, taken before the write and compared after the read."""
+
+    def __init__(self, geometry: KVGeometry) -> None:
+        self._crc = {tensor: np.zeros(geometry.capacity_tokens, dtype=np.uint32) for tensor in geometry.tensors()}
+
+    def record(self, tensor: TensorId, rows: range, data: torch.Tensor) -> None:
+        """Remember rows that are about to be written; `data` holds their bytes."""
+        self._crc[tensor][rows.start : rows.stop] = self._of_rows(rows, data)
+
+    def verify(self, tensor: TensorId, rows: range, data: torch.Tensor) -> None:
+        """Compare rows that were just read."""
+        differs = self._of_rows(rows, data) != self._crc[tensor][rows.start : rows.stop]
+        if differs.any():
+            raise IntegrityError(
+                f"{tensor}: row {rows.start + int(differs.argmax())} read back differs from what was written "
+                f"({int(differs.sum())} of {len(rows)} rows); do not trust this storage"
+            )
+
+    @staticmethod
+    def _of_rows(rows: range, data: torch.Tensor) -> np.ndarray:
+        lines = data.numpy().reshape(len(rows), -1)
+        return np.fromiter((zlib.crc32(line) for line in lines), dtype=np.uint32, count=len(rows))

@@ -1,0 +1,107 @@
+"""Group 2's path: tensors at contiguous LBAs, moved between the pinned buffer and the device without the page cache.
+
+Rows need not fill whole blocks. The bytes of the last, part-filled block of each tensor stay in memory (its tail) and
+are written again in front of the next row, so a write never reads, and no shape is padded or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from dualblade.config import StorageConfig
+from dualblade.extents import LbaMap, Span, bind
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.pinned import PinnedBuffer
+from dualblade.target import open_target
+from dualblade.uring import DepthStats, Op, Ring
+
+
+class NvmeDirect:
+    """Reads and writes rows of the tensors bound to it; each copy thread has a ring of its own."""
+
+    name = "direct"
+
+    def __init__(self, geometry: KVGeometry, layers: Sequence[int], storage: StorageConfig, copy_threads: int) -> None:
+        self._geometry = geometry
+        self._storage = storage
+        tensors = [TensorId(layer, kind) for layer in layers for kind in ("k", "v")]
+        self.lba_map: LbaMap = bind(
+            ((tensor, geometry.tensor_bytes(tensor)) for tensor in tensors), storage.lba_bytes, storage.first_lba
+        )
+        first_byte = storage.first_lba * storage.lba_bytes
+        self.target = open_target(storage, first_byte, self.lba_map.size_bytes)
+        self._tails: dict[TensorId, torch.Tensor] = {}
+        self._rings = [
+            Ring(
+                self.target.fd,
+                str(self.target),
+                queue_depth=storage.queue_depth,
+                first_byte=first_byte,
+                end_byte=first_byte + self.lba_map.size_bytes,
+                block_bytes=storage.lba_bytes,
+            )
+            for _ in range(copy_threads)
+        ]
+
+    def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
+        """Where in the pinned buffer row `first_row` must start so that the transfer begins on a block."""
+        return first_row * self._geometry.row_bytes(tensor) % self._storage.lba_bytes
+
+    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
+        """Write rows that lie in the buffer behind `lead_bytes`, with the tensor's tail put in front of them."""
+        span = self._span(tensor, rows)
+        block = self._storage.lba_bytes
+        if span.lead_bytes:
+            buffer.data[: span.lead_bytes] = self._tails[tensor]
+        end_byte = span.lead_bytes + len(rows) * self._geometry.row_bytes(tensor)
+        buffer.data[end_byte : span.size_bytes].zero_()
+        self._transfer("write", buffer, span.offset_bytes, span.size_bytes, thread)
+        self._tails[tensor] = buffer.data[end_byte - end_byte % block : end_byte].clone()
+
+    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
+        """Read rows into the buffer behind `lead_bytes`."""
+        span = self._span(tensor, rows)
+        self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
+
+    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
+        """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
+        end_byte = n_rows * self._geometry.row_bytes(tensor)
+        tail_bytes = end_byte % self._storage.lba_bytes
+        if tail_bytes:
+            span = self.lba_map.span(tensor, end_byte - tail_bytes, end_byte)
+            self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
+        self._tails[tensor] = buffer.data[:tail_bytes].clone()
+
+    def _span(self, tensor: TensorId, rows: range) -> Span:
+        row_bytes = self._geometry.row_bytes(tensor)
+        return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
+
+    def _transfer(self, op: Op, buffer: PinnedBuffer, offset_bytes: int, size_bytes: int, thread: int) -> None:
+        storage = self._storage
+        self._rings[thread].transfer(
+            op, buffer, buffer.address, offset_bytes, size_bytes, storage.chunk_bytes, storage.timeout_s
+        )
+
+    def depth(self, op: Op) -> DepthStats:
+        """Queue depth achieved by all threads together."""
+        stats = [ring.depth[op] for ring in self._rings]
+        return DepthStats(sum(s.commands for s in stats), sum(s.depth_sum for s in stats))
+
+    def io_mode(self) -> dict[str, object]:
+        """The mode in force, as read back from the kernel."""
+        return {
+            "backend": self.target.backend,
+            "o_direct": self.target.direct(),
+            "lba_bytes": self._storage.lba_bytes,
+            "chunk_bytes": self._storage.chunk_bytes,
+            "queue_depth": self._storage.queue_depth,
+            "resident_bytes_after": self.target.resident_bytes(),
+        }
+
+    def close(self) -> None:
+        """Close the rings, then give the space back."""
+        for ring in self._rings:
+            ring.close()
+        self.target.close()

@@ -1,0 +1,48 @@
+"""How much of a file lies in the page cache, asked of the kernel: cachestat(2) (Linux 6.5), else mincore(2)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+import numpy as np
+
+_SYS_CACHESTAT = 451  # the same number on every architecture (include/uapi/asm-generic/unistd.h)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
+
+
+class _Stat(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64) for name in ("n_cache", "n_dirty", "n_writeback", "n_evicted", "n_recently_evicted")
+    ]
+
+
+def resident_bytes(fd: int) -> int:
+    """Bytes of the open file that the page cache holds now, in whole pages."""
+    size_bytes = os.fstat(fd).st_size
+    if size_bytes == 0:
+        return 0
+    stat = _Stat()
+    if _libc.syscall(_SYS_CACHESTAT, fd, ctypes.byref(_Range(0, size_bytes)), ctypes.byref(stat), 0) == 0:
+        return int(stat.n_cache) * mmap.PAGESIZE
+    if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        raise OSError(ctypes.get_errno(), "cachestat failed")
+    return mincore_bytes(fd, size_bytes)
+
+
+def mincore_bytes(fd: int, size_bytes: int) -> int:
+    """The same by mincore(2) on a mapping of the file, which reads nothing in."""
+    with mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ) as mapping:
+        n_pages = -(-size_bytes // mmap.PAGESIZE)
+        resident = (ctypes.c_ubyte * n_pages)()
+        # ctypes' own from_buffer wants a writable mapping; the array is dropped at once, so the mapping can close.
+        address = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
+        if _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), resident) != 0:
+            raise OSError(ctypes.get_errno(), "mincore failed")
+    return sum(flag & 1 for flag in resident) * mmap.PAGESIZE

@@ -1,0 +1,89 @@
+"""Pinned buffers: page-locked, aligned memory shared by the storage device and the device link (paper, "Co-DMA").
+
+Anonymous private memory in transparent huge pages: physically contiguous memory decides the speed of direct I/O, since
+a device takes only so many segments per request. (Python's default anonymous mmap is shared memory, which is charged
+as page cache and gets no huge pages.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+from dataclasses import dataclass
+
+import torch
+
+from dualblade.errors import BudgetError
+
+HUGE_PAGE_BYTES = 2 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+@dataclass(frozen=True)
+class PinnedState:
+    """What the kernel granted: bytes, whether they are locked, and how many of them lie in huge pages."""
+
+    buffers: int
+    bytes: int
+    locked: bool
+    huge_page_bytes: int
+
+
+class PinnedBuffer:
+    """`size_bytes` of touched, page-locked memory, aligned to a huge page; `data` is its uint8 tensor."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        self._mapping = self._map(self.size_bytes + HUGE_PAGE_BYTES)
+        whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
+        start = -whole.data_ptr() % HUGE_PAGE_BYTES
+        self.data = whole[start : start + self.size_bytes]
+        self.data.zero_()
+        self.locked = _libc.mlock(self.address, self.size_bytes) == 0
+
+    @staticmethod
+    def _map(size_bytes: int) -> mmap.mmap:
+        try:
+            mapping = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise BudgetError(
+                f"no memory for a pinned buffer of {size_bytes:,} bytes ({error.strerror}); a buffer holds one K or V "
+                "tensor, so use a smaller batch, a shorter context or fewer copy threads"
+            ) from None
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+        mapping.madvise(mmap.MADV_DONTFORK)
+        return mapping
+
+    @property
+    def address(self) -> int:
+        return self.data.data_ptr()
+
+
+def pinned_state(buffers: list[PinnedBuffer]) -> PinnedState:
+    """Read back from the kernel what was granted (proc(5), smaps: AnonHugePages)."""
+    ranges = [range(buffer.address, buffer.address + buffer.size_bytes) for buffer in buffers]
+    huge_kib, inside = 0, False
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            name, *rest = line.split()
+            if "-" in name and not name.endswith(":"):
+                start, end = (int(part, 16) for part in name.split("-"))
+                inside = any(span.start < end and start < span.stop for span in ranges)
+            elif inside and name == "AnonHugePages:":
+                huge_kib += int(rest[0])
+    return PinnedState(
+        buffers=len(buffers),
+        bytes=sum(buffer.size_bytes for buffer in buffers),
+        locked=all(buffer.locked for buffer in buffers),
+        huge_page_bytes=huge_kib << 10,
+    )
+
+
+def memlock_limit_bytes() -> int | None:
+    """How much this process may lock (RLIMIT_MEMLOCK), or None when nothing bounds it (unlimited, or CAP_IPC_LOCK)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft

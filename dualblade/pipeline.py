@@ -1,0 +1,192 @@
+"""Copy threads: each owns a pinned buffer and moves tensors between storage and device, one after another.
+
+A tensor always goes through the same thread, in the order in which its operations were submitted; so an append is on
+storage before the next read of the same extent begins. The threads run free of each other: while one copies over the
+link the other has the storage device to itself.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.integrity import Checksums, ReadableRows
+from dualblade.io_log import Operation
+from dualblade.link import Link
+from dualblade.pinned import PinnedBuffer
+from dualblade.uring import Op
+
+_RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
+
+
+class Path(Protocol):
+    """One way from the pinned buffer to storage and back. Calls for one tensor come from one thread, in order."""
+
+    name: str
+
+    def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
+        """Where in the buffer row `first_row` must lie."""
+        ...
+
+    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def io_mode(self) -> dict[str, object]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ..."""
+
+    phase: str = "prefill"
+    iteration: int = 0
+
+    def next(self) -> Moment:
+        return Moment("decode", self.iteration + 1)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage by `path`."""
+
+    path: Path
+    tensor: TensorId
+    rows: range
+    device: torch.Tensor
+    moment: Moment
+
+
+class CopyThreads:
+    """`n_threads` workers, each with one pinned buffer large enough for any tensor of the geometry."""
+
+    def __init__(self, geometry: KVGeometry, link: Link, n_threads: int, lba_bytes: int, *, checksum: bool) -> None:
+        self._geometry = geometry
+        self._dtype = getattr(torch, geometry.dtype)
+        self._link = link
+        self._readable = ReadableRows(geometry)
+        self._checksums = Checksums(geometry) if checksum else None
+        self.operations: list[Operation] = []
+        # A part-filled block before the rows and one after them.
+        buffer_bytes = geometry.largest_tensor_bytes + 2 * lba_bytes
+        self.buffers = [PinnedBuffer(buffer_bytes) for _ in range(n_threads)]
+        self._workers = [
+            ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=_start_worker)
+            for index in range(n_threads)
+        ]
+
+    def store(self, transfer: Transfer) -> Future[None]:
+        """Queue device -> pinned -> storage; the device memory must not change before it is done."""
+        return self._submit(transfer.tensor, lambda thread: self._store(transfer, thread))
+
+    def load(self, transfer: Transfer) -> Future[None]:
+        """Queue storage -> pinned -> device."""
+        return self._submit(transfer.tensor, lambda thread: self._load(transfer, thread))
+
+    def crop(self, path: Path, tensor: TensorId, n_rows: int) -> Future[None]:
+        """Queue the forgetting of all rows from `n_rows` on."""
+
+        def task(thread: int) -> None:
+            self._readable.crop(tensor, n_rows)
+            path.crop(tensor, n_rows, self.buffers[thread], thread)
+
+        return self._submit(tensor, task)
+
+    def close(self) -> None:
+        """Let every worker finish what it is doing, drop what it has not begun, and end it."""
+        for worker in self._workers:
+            worker.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, tensor: TensorId, task: Callable[[int], None]) -> Future[None]:
+        thread = tensor.index % len(self._workers)
+        return self._workers[thread].submit(task, thread)
+
+    def _store(self, transfer: Transfer, thread: int) -> None:
+        path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
+        data = self._staged(transfer, thread)
+        link_start_ns = time.monotonic_ns()
+        self._link.to_host(self._as_rows(data, tensor), transfer.device)
+        link_end_ns = time.monotonic_ns()
+        if self._checksums:
+            self._checksums.record(tensor, rows, data)
+        storage = _Stopwatch()
+        path.write(tensor, rows, self.buffers[thread], thread)
+        storage.stop()
+        self._readable.written(tensor, rows)
+        self._log(transfer, thread, "write", storage, link_start_ns, link_end_ns)
+
+    def _load(self, transfer: Transfer, thread: int) -> None:
+        path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
+        self._readable.check(tensor, rows)
+        data = self._staged(transfer, thread)
+        storage = _Stopwatch()
+        path.read(tensor, rows, self.buffers[thread], thread)
+        storage.stop()
+        if self._checksums:
+            self._checksums.verify(tensor, rows, data)
+        link_start_ns = time.monotonic_ns()
+        self._link.to_device(transfer.device, self._as_rows(data, tensor))
+        self._log(transfer, thread, "read", storage, link_start_ns, time.monotonic_ns())
+
+    def _staged(self, transfer: Transfer, thread: int) -> torch.Tensor:
+        """The bytes of the thread's buffer that hold these rows."""
+        tensor, rows = transfer.tensor, transfer.rows
+        lead_bytes = transfer.path.lead_bytes(tensor, rows.start)
+        return self.buffers[thread].data[lead_bytes : lead_bytes + len(rows) * self._geometry.row_bytes(tensor)]
+
+    def _as_rows(self, data: torch.Tensor, tensor: TensorId) -> torch.Tensor:
+        return data.view(self._dtype).view(-1, *self._geometry.row_shape(tensor))
+
+    def _log(
+        self, transfer: Transfer, thread: int, op: Op, storage: _Stopwatch, link_start_ns: int, link_end_ns: int
+    ) -> None:
+        tensor, rows = transfer.tensor, transfer.rows
+        self.operations.append(
+            Operation(
+                phase=transfer.moment.phase,
+                iteration=transfer.moment.iteration,
+                layer=tensor.layer,
+                kind=tensor.kind,
+                op=op,
+                path=transfer.path.name,
+                thread=thread,
+                first_row=rows.start,
+                rows=len(rows),
+                bytes=len(rows) * self._geometry.row_bytes(tensor),
+                device_bytes=storage.read_bytes if op == "read" else storage.written_bytes,
+                storage_start_ns=storage.start_ns,
+                storage_end_ns=storage.end_ns,
+                link_start_ns=link_start_ns,
+                link_end_ns=link_end_ns,
+            )
+        )
+
+
+class _Stopwatch:
+    """Time, and the block I/O that the kernel accounts to the calling thread, between making it and `stop`."""
+
+    def __init__(self) -> None:
+        self._usage = resource.getrusage(resource.RUSAGE_THREAD)
+        self.start_ns = time.monotonic_ns()
+
+    def stop(self) -> None:
+        self.end_ns = time.monotonic_ns()
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        self.read_bytes = (usage.ru_inblock - self._usage.ru_inblock) * _RUSAGE_BLOCK_BYTES
+        self.written_bytes = (usage.ru_oublock - self._usage.ru_oublock) * _RUSAGE_BLOCK_BYTES
+
+
+def _start_worker() -> None:
+    # A copy is one stream of memory; letting torch fork a team for it only takes the cores from the other threads.
+    torch.set_num_threads(1)

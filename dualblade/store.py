@@ -1,0 +1,217 @@
+"""KVStore: the composition root. It owns the copy threads, the device buffers, the plan and the paths of one KV cache."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+
+import torch
+
+from dualblade.config import StorageConfig, VariantConfig
+from dualblade.errors import ConfigurationError
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.io_log import Operation
+from dualblade.link import CopyLink
+from dualblade.nvme_direct import NvmeDirect
+from dualblade.page_cache import PageCache
+from dualblade.pinned import PinnedState, pinned_state
+from dualblade.pipeline import CopyThreads, Moment, Path, Transfer
+from dualblade.residency import Plan, knob_bytes, plan_residency
+
+# Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
+_QUEUED_STORES = 4
+
+
+class _Slot:
+    """Device memory for one layer's K and V, `[capacity, B, H, D]` each, and what is being loaded into it."""
+
+    def __init__(self, size_bytes: int, device: torch.device) -> None:
+        self.memory = [torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")]
+        self.layer: int | None = None
+        self.rows = range(0)
+        self.loads: Sequence[Future[None]] = ()
+
+    def wait(self) -> None:
+        for load in self.loads:
+            load.result()
+
+
+class KVStore:
+    """The KV cache of one model on storage.
+
+    Making it allocates and touches all memory it will ever need; `bind` then plans residency within the budget that is
+    left, and reserves the space. Layers are used in order: `fetch(layer)` gives the tokens so far and starts loading
+    the next layer, `append(layer, k, v)` adds new ones.
+    """
+
+    def __init__(
+        self,
+        geometry: KVGeometry,
+        storage: StorageConfig,
+        *,
+        device: torch.device | str = "cpu",
+        copy_threads: int = 2,
+    ) -> None:
+        self.geometry = geometry
+        self.storage = storage
+        self.device = torch.device(device)
+        self.link = CopyLink(self.device)
+        self.moment = Moment()
+        self.lengths = [0] * geometry.n_layers
+        self.plan: Plan | None = None
+        self.paths: dict[str, Path] = {}
+        self._threads = CopyThreads(geometry, self.link, copy_threads, storage.lba_bytes, checksum=storage.checksum)
+        self._slots = [_Slot(geometry.largest_tensor_bytes, self.device) for _ in range(min(2, geometry.n_layers))]
+        self._current = self._slots[0]
+        self._stores: deque[Future[None]] = deque()
+
+    def bind(self, variant: VariantConfig, b_pc_bytes: int, rank: Callable[[int], float] = lambda layer: layer) -> Plan:
+        """Plan residency within a page-cache budget, bind each group to files or LBAs, and reserve their space.
+
+        Raises:
+            StorageError: the space, direct I/O or the device is not there.
+        """
+        geometry = self.geometry
+        knob = knob_bytes(variant, b_pc_bytes, len(self._threads.buffers) * geometry.largest_tensor_bytes)
+        kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
+        self.plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
+        for name in sorted(set(self.plan.layers)):
+            layers = [layer for layer, path in enumerate(self.plan.layers) if path == name]
+            self.paths[name] = self._open_path(name, layers)
+        return self.plan
+
+    def _open_path(self, name: str, layers: list[int]) -> Path:
+        if name == "direct":
+            return NvmeDirect(self.geometry, layers, self.storage, len(self._threads.buffers))
+        return PageCache(self.geometry, layers, self.storage, evict=name == "page_cache_evict")
+
+    def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store a layer's first tokens, `[T, B, H, D]` each."""
+        if self.lengths[layer]:
+            raise ConfigurationError(
+                f"layer {layer} already holds {self.lengths[layer]} tokens, so it cannot be prefilled; "
+                "use append, or crop(0) to start over"
+            )
+        self.append(layer, k, v)
+
+    def append(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store a layer's next tokens, `[T, B, H, D]` each, of any strides; they must not change until stored.
+
+        Raises:
+            ConfigurationError: more tokens than the cache was made for.
+            StorageError: an earlier store failed.
+        """
+        rows = range(self.lengths[layer], self.lengths[layer] + k.shape[0])
+        if rows.stop > self.geometry.capacity_tokens:
+            raise ConfigurationError(
+                f"the cache holds {self.geometry.capacity_tokens} tokens and {rows.stop} are needed; "
+                "make it with a larger max_tokens"
+            )
+        self.lengths[layer] = rows.stop
+        for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
+            transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment)
+            self._stores.append(self._threads.store(transfer))
+        while len(self._stores) > _QUEUED_STORES:
+            self._stores.popleft().result()
+
+    def prefetch(self, layer: int) -> None:
+        """Start loading a layer's tokens into the slot that is not in use, unless they are on their way already."""
+        if self._find(layer) is None:
+            self._load(layer, self._spare())
+
+    def fetch(self, layer: int, room_tokens: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of a layer's visible tokens so far, on the device, `[T + room_tokens, B, H, D]` each.
+
+        The last `room_tokens` rows are the caller's to fill. The memory is valid until the next `fetch` but one; the
+        next layer starts loading before this call waits, so storage works while the caller computes.
+
+        Raises:
+            StorageError, IntegrityError: a transfer of this layer failed.
+        """
+        slot = self._find(layer)
+        if slot is None:
+            slot = self._spare()
+            self._load(layer, slot)
+        self._current = slot
+        following = (layer + 1) % self.geometry.n_layers
+        if following != layer and self.lengths[following]:
+            self.prefetch(following)  # layer 0 again after the last one: it is read for the next token
+        slot.wait()
+        rows = len(slot.rows) + room_tokens
+        return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
+
+    def crop(self, n_tokens: int) -> None:
+        """Forget every token from position `n_tokens` on, in all layers."""
+        self.synchronize()
+        crops = [
+            self._threads.crop(self._path(tensor), tensor, n_tokens)
+            for tensor in self.geometry.tensors()
+            if self.lengths[tensor.layer] > n_tokens
+        ]
+        for crop in crops:
+            crop.result()
+        self.lengths = [min(length, n_tokens) for length in self.lengths]
+        for slot in self._slots:
+            slot.layer = None
+
+    def synchronize(self) -> None:
+        """Wait until everything queued is on its path; raise what went wrong on the way."""
+        while self._stores:
+            self._stores.popleft().result()
+        for slot in self._slots:
+            slot.wait()
+
+    @property
+    def pinned(self) -> PinnedState:
+        return pinned_state(self._threads.buffers)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Everything done so far, in the order of completion."""
+        return self._threads.operations
+
+    def close(self) -> None:
+        """End the copy threads and give all space back; safe to call twice."""
+        self._threads.close()
+        while self.paths:
+            _, path = self.paths.popitem()
+            path.close()
+
+    def __enter__(self) -> KVStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _find(self, layer: int) -> _Slot | None:
+        """The slot that holds, or will hold, the layer's tokens as they are now."""
+        wanted = self.geometry.visible_rows(layer, self.lengths[layer])
+        return next((slot for slot in self._slots if slot.layer == layer and slot.rows == wanted), None)
+
+    def _spare(self) -> _Slot:
+        return next((slot for slot in self._slots if slot is not self._current), self._current)
+
+    def _load(self, layer: int, slot: _Slot) -> None:
+        slot.wait()
+        slot.layer = layer
+        slot.rows = self.geometry.visible_rows(layer, self.lengths[layer])
+        moment = self.moment if layer >= (self._current.layer or 0) else self.moment.next()
+        slot.loads = [
+            self._threads.load(
+                Transfer(self._path(tensor), tensor, slot.rows, self._view(slot, tensor, len(slot.rows)), moment)
+            )
+            for tensor in (TensorId(layer, "k"), TensorId(layer, "v"))
+        ]
+
+    def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
+        memory = slot.memory[tensor.kind == "v"][: n_rows * self.geometry.row_bytes(tensor)]
+        return memory.view(getattr(torch, self.geometry.dtype)).view(n_rows, *self.geometry.row_shape(tensor))
+
+    def _path(self, tensor: TensorId) -> Path:
+        if self.plan is None:
+            raise ConfigurationError("the store is not bound to storage yet; call bind first")
+        return self.paths[self.plan.layers[tensor.layer]]
