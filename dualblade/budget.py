@@ -1,0 +1,86 @@
+"""Page-cache budget B_pc: what the kernel lets this process keep in the page cache (paper, section "Budget").
+
+Every memory cgroup above a process reclaims on its own when it meets its limit, so the one with the least room decides,
+or the system when it has less. Room is the limit less what stays charged. What the process has allocated and touched
+is charged already; what it is going to allocate yet is passed as `reserved_bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dualblade.cgroups import MemoryCgroup, memory_cgroups, parse_table
+from dualblade.errors import BudgetError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """B_pc and how it came about.
+
+    `limited_by` is the file of the deciding limit, whose value is `limit_bytes`; or MemAvailable, without a limit.
+    `process_bytes` is what the innermost cgroup with a limit needs; without one, the process's anonymous memory.
+    """
+
+    b_pc_bytes: int
+    limit_bytes: int | None
+    limited_by: str
+    process_bytes: int
+    reserved_bytes: int
+    system_available_bytes: int
+
+
+class _Room(NamedTuple):
+    free_bytes: int
+    limit_bytes: int | None
+    limited_by: str
+
+
+def measure_budget(reserved_bytes: int = 0, root: Path = Path("/")) -> Budget:
+    """B_pc now: after the buffers are touched, before KV files are mapped (what is mapped counts as needed).
+
+    `root` stands in for / in tests.
+
+    Raises:
+        BudgetError: `reserved_bytes` are not free.
+    """
+    available_bytes = parse_table((root / "proc/meminfo").read_text())["MemAvailable"] << 10
+    anonymous_bytes = parse_table((root / "proc/self/status").read_text())["RssAnon"] << 10
+    return least_room(memory_cgroups(root), available_bytes, anonymous_bytes, reserved_bytes)
+
+
+def least_room(
+    groups: Sequence[MemoryCgroup], available_bytes: int, anonymous_bytes: int, reserved_bytes: int
+) -> Budget:
+    """B_pc of a process in the first of `groups`, each inside the next, on a system with `available_bytes`.
+
+    A budget of nothing is legal, since a plan may do without page cache.
+    """
+    rooms = [_Room(available_bytes, None, "MemAvailable"), *_rooms(groups)]
+    room = min(rooms, key=lambda room: room.free_bytes)
+    if room.free_bytes < reserved_bytes:
+        raise BudgetError(
+            f"{reserved_bytes:,} bytes of buffers are still to be allocated and {room.limited_by} leaves "
+            f"{room.free_bytes:,}; raise that limit by {reserved_bytes - room.free_bytes:,} bytes, "
+            "or use fewer copy threads or a smaller batch"
+        )
+    innermost = next((group for group in groups if group.limit_bytes is not None), None)
+    return Budget(
+        b_pc_bytes=room.free_bytes - reserved_bytes,
+        limit_bytes=room.limit_bytes,
+        limited_by=room.limited_by,
+        process_bytes=innermost.process_bytes if innermost else anonymous_bytes,
+        reserved_bytes=reserved_bytes,
+        system_available_bytes=available_bytes,
+    )
+
+
+def _rooms(groups: Sequence[MemoryCgroup]) -> list[_Room]:
+    """Never below nothing: memory.high may be exceeded for a while, and usage runs ahead by per-CPU batches."""
+    return [
+        _Room(max(0, group.limit_bytes - group.needed_bytes), group.limit_bytes, group.limit_file)
+        for group in groups
+        if group.limit_bytes is not None
+    ]
