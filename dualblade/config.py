@@ -152,8 +152,8 @@ class RunConfig:
 
     @property
     def capacity_tokens(self) -> int:
-        """Rows a tensor must hold: the prompt and one row for each full-length decode iteration."""
-        return self.workload.prompt_tokens + self.workload.generated_tokens - 1
+        """Rows a tensor must hold: the prompt, and one row for each decode iteration that is run."""
+        return self.workload.prompt_tokens + self.iterations
 
     def geometry(self) -> KVGeometry:
         """The KV cache of this run at its scale."""
@@ -210,7 +210,7 @@ def _build(cls: type[T], data: Mapping[str, Any], where: str) -> T:
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
-    """Check `value` against a field's type; nested mappings become their dataclass, whole numbers may stand for floats."""
+    """Check `value` against a field's type: nested mappings become their dataclass, whole numbers may be floats."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         options = typing.get_args(hint)

@@ -24,7 +24,7 @@ class TensorId(NamedTuple):
     kind: Kind
 
     @property
-    def index(self) -> int:
+    def order(self) -> int:
         """Position in the order in which tensors are bound to LBAs: K0, V0, K1, V1, ..."""
         return 2 * self.layer + (self.kind == "v")
 

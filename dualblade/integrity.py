@@ -55,4 +55,4 @@ class Checksums:
     @staticmethod
     def _of_rows(rows: range, data: torch.Tensor) -> np.ndarray:
         lines = data.numpy().reshape(len(rows), -1)
-        return np.fromiter((zlib.crc32(line) for line in lines), dtype=np.uint32, count=len(rows))
+        return np.fromiter((zlib.crc32(line.data) for line in lines), dtype=np.uint32, count=len(rows))

@@ -51,7 +51,7 @@ class PageCache:
         try:
             for layer in layers:
                 for kind in ("k", "v"):
-                    tensor = TensorId(layer, kind)  # type: ignore[arg-type]
+                    tensor = TensorId(layer, kind)
                     self._files[tensor] = _create(Path(storage.directory), tensor, geometry.tensor_bytes(tensor))
         except BaseException:
             self.close()
@@ -139,7 +139,7 @@ def _copy_mapped(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) 
 
 def _copy_rw(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) -> None:
     """The same by read and write calls, repeated until every byte has moved."""
-    view = memoryview(staged.numpy())
+    view = memoryview(staged.numpy().data)
     while view:
         moved = os.pwrite(fd, view, offset_bytes) if write else os.preadv(fd, [view], offset_bytes)
         if moved == 0:

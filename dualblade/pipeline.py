@@ -109,7 +109,7 @@ class CopyThreads:
             worker.shutdown(wait=True, cancel_futures=True)
 
     def _submit(self, tensor: TensorId, task: Callable[[int], None]) -> Future[None]:
-        thread = tensor.index % len(self._workers)
+        thread = tensor.order % len(self._workers)
         return self._workers[thread].submit(task, thread)
 
     def _store(self, transfer: Transfer, thread: int) -> None:

@@ -64,8 +64,8 @@ def plan_residency(
     `kpu_bytes` are the sizes of the layers' (K, V) pairs. The paper ranks by layer number; all tensors count alike.
     """
     if knob_bytes is None:
-        return Plan(None, ("page_cache",) * len(kpu_bytes))
-    layers = [_OVERFLOW_PATH[overflow]] * len(kpu_bytes)
+        return Plan(None, tuple(_OVERFLOW_PATH["leave"] for _ in kpu_bytes))
+    layers: list[PathName] = [_OVERFLOW_PATH[overflow]] * len(kpu_bytes)
     left_bytes = knob_bytes
     for layer in sorted(range(len(kpu_bytes)), key=rank):
         left_bytes -= kpu_bytes[layer]

@@ -1,4 +1,4 @@
-"""KVStore: the composition root. It owns the copy threads, the device buffers, the plan and the paths of one KV cache."""
+"""KVStore, the composition root: the copy threads, device buffers, plan and paths of one KV cache."""
 
 from __future__ import annotations
 

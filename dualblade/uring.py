@@ -1,4 +1,4 @@
-"""The ring of one copy thread: whole-tensor transfers between pinned memory and a device, by the C loop in `_uring.c`."""
+"""The ring of one copy thread: whole tensors between pinned memory and a device, by the C loop in `_uring.c`."""
 
 from __future__ import annotations
 
