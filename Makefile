@@ -30,7 +30,7 @@ bench: setup ## bench/results.json: the direct path beside fio, the Baseline bes
 	$(PY) -m bench
 
 doctor: setup ## what this machine can do, and how to get the rest
-	@$(PY) -m dualblade.doctor --results "$(RESULTS)"
+	@$(PY) -m dualblade.doctor "$(RESULTS)" kv
 
 lint: setup ## ruff, mypy, import-linter
 	$(PY) -m ruff check

@@ -7,7 +7,6 @@ mounted side by side (hybrid) with the memory controller in either.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
@@ -26,10 +25,14 @@ class CgroupMount(NamedTuple):
 
 
 class CgroupDirectory(NamedTuple):
-    """A cgroup that has the memory controller's files."""
+    """A cgroup of the hierarchy that has the memory controller."""
 
     version: Literal[1, 2]
     path: PurePosixPath
+
+    @property
+    def limit_file(self) -> str:
+        return "memory.limit_in_bytes" if self.version == 1 else "memory.max"
 
 
 @dataclass(frozen=True)
@@ -52,20 +55,26 @@ class MemoryCgroup:
 
 
 def memory_cgroups(root: Path = Path("/")) -> list[MemoryCgroup]:
-    """The process's memory cgroup and its visible ancestors, innermost first. `root` stands in for / in tests."""
-    return [_READERS[directory.version](directory.path, root) for directory in memory_directories(root)]
+    """The process's memory cgroup and its visible ancestors, innermost first. `root` stands in for / in tests.
+
+    v2 has no limit at its root, nor where a parent has not enabled the controller.
+    """
+    return [
+        _READERS[directory.version](directory.path, root)
+        for directory in memory_directories(root)
+        if (under(root, directory.path) / directory.limit_file).exists()
+    ]
 
 
-def memory_directories(root: Path = Path("/")) -> Iterator[CgroupDirectory]:
-    """Directories of the memory controller from the process's cgroup up to the mount point, wherever it is enabled."""
+def memory_directories(root: Path = Path("/")) -> list[CgroupDirectory]:
+    """Directories from the process's own cgroup up to the mount point, in the hierarchy of the memory controller."""
     own = parse_own_cgroups((root / "proc/self/cgroup").read_text())
     mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
-    v1 = [mount for mount in mounts if mount.file_system == "cgroup" and "memory" in mount.options]
-    v2 = [mount for mount in mounts if mount.file_system == "cgroup2"]
     if "memory" in own:
-        yield from (CgroupDirectory(1, path) for path in _upwards(own["memory"], v1, "memory.limit_in_bytes", root))
-    if "" in own:
-        yield from (CgroupDirectory(2, path) for path in _upwards(own[""], v2, "memory.max", root))
+        v1 = [mount for mount in mounts if mount.file_system == "cgroup" and "memory" in mount.options]
+        return [CgroupDirectory(1, path) for path in _upwards(own["memory"], v1)]
+    v2 = [mount for mount in mounts if mount.file_system == "cgroup2"]
+    return [CgroupDirectory(2, path) for path in _upwards(own.get("", PurePosixPath("/")), v2)]
 
 
 def parse_own_cgroups(text: str) -> dict[str, PurePosixPath]:
@@ -111,14 +120,12 @@ def under(root: Path, path: PurePosixPath) -> Path:
     return root / path.relative_to("/")
 
 
-def _upwards(path: PurePosixPath, mounts: list[CgroupMount], limit_file: str, root: Path) -> Iterator[PurePosixPath]:
+def _upwards(path: PurePosixPath, mounts: list[CgroupMount]) -> list[PurePosixPath]:
     located = locate(path, mounts)
     if located is None:
-        return
+        return []
     point, inside = located
-    for directory in (inside, *inside.parents):
-        if (under(root, point / directory) / limit_file).exists():
-            yield point / directory
+    return [point / directory for directory in (inside, *inside.parents)]
 
 
 def _unescape(field: str) -> str:

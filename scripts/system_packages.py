@@ -69,7 +69,7 @@ def apt_install(prefix: list[str], packages: list[str]) -> None:
 
 
 def main() -> int:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036, whatever PYTHON names runs this
         print(f"{PYTHON} is too old, the project needs 3.11; choose one with make setup PYTHON=...", file=sys.stderr)
         return 1
     absent = missing()

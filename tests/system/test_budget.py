@@ -30,7 +30,7 @@ def fill(request: pytest.FixtureRequest, make_cgroup: Callable[..., Path], disk_
 
     def run(ratio: float) -> dict[str, Any]:
         command = [sys.executable, "-m", "tests.system.page_cache_filler", inner, disk_path / "kv", ratio, BUFFER_BYTES]
-        output = subprocess.run(map(str, command), cwd=CHECKOUT, check=True, capture_output=True, timeout=120).stdout
+        output = subprocess.run([*map(str, command)], cwd=CHECKOUT, check=True, capture_output=True, timeout=120).stdout
         return {**json.loads(output), "decides": min((outer_bytes, outer), (inner_bytes, inner))[1]}
 
     return run
