@@ -1,0 +1,1 @@
+"""From results to figures: every number drawn comes out of a file under results/."""

@@ -1,0 +1,108 @@
+"""Where the numbers of a figure came from, in words: a note inside the image and a whole caption beside it.
+
+The note keeps testbed, backend, scale and repetitions with the picture wherever it goes; the caption holds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from analysis.load import optional
+from analysis.selection import SSD_COLUMNS
+from analysis.stats import describe_interval
+
+REVISION_CHARS = 10
+
+
+def note(data: pd.DataFrame) -> str:
+    """The few words that must never be separated from the picture."""
+    return (
+        f"Testbed {_testbed(data)}; {_storage(data)}. {_workload(data)}. "
+        f"{len(data)} runs, {_per_point(data)}. {_overhead_gb(data)} GB overhead assumed."
+    )
+
+
+def caption(subject: str, data: pd.DataFrame) -> str:
+    """Everything that a reader needs to judge the figure."""
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_per_point(data)}; {describe_interval(_runs_per_point(data))}.",
+            f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}.",
+            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first, cold one "
+            "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
+            f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
+            f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data['config.scale'])}, "
+            f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say. "
+            "Dashed line: from here on the whole KV fits.",
+            f"{_system(data)}.",
+            _revisions(data),
+        ]
+    )
+
+
+def _testbed(data: pd.DataFrame) -> str:
+    emulated = optional(data, "environment.emulated").astype("boolean").fillna(False).any()
+    return _each(data["config.testbed.name"]) + (" (emulated SSD)" if emulated else "")
+
+
+def _storage(data: pd.DataFrame) -> str:
+    return f"backend {_each(data['config.storage.backend'])}"
+
+
+def _storage_settings(data: pd.DataFrame) -> str:
+    disk = _each(optional(data, "environment.storage.model"), "of unknown model")
+    file_system = _each(optional(data, "environment.storage.file_system"), "unknown file system")
+    read_ahead = _each(optional(data, "environment.storage.read_ahead_kb"), "unknown")
+    return f"disk {disk}, {file_system}, read_ahead_kb {read_ahead}"
+
+
+def _workload(data: pd.DataFrame) -> str:
+    source = "replay of" if _each(optional(data, "config.workload.source"), "replay") == "replay" else "model"
+    scale = data["config.scale"]
+    batch = _each(data["config.workload.batch_size"] // scale)
+    return (
+        f"{source.capitalize()} {_each(data['config.model.name'])}, workload {_each(data['config.workload.name'])}, "
+        f"scale {_each(scale)} (batch {batch})"
+    )
+
+
+def _compute(data: pd.DataFrame) -> str:
+    gpu = _each(optional(data, "config.device.gpu.name"), "")
+    return f"each layer waits for the compute time of a {gpu} (roofline)" if gpu else "no compute time"
+
+
+def _overhead_gb(data: pd.DataFrame) -> str:
+    return _each(data["config.paper_overhead_gb"].map("{:g}".format))
+
+
+def _system(data: pd.DataFrame) -> str:
+    kernel = _each(data["environment.kernel"])
+    cgroup = _each(optional(data, "environment.cgroup.version"), "unknown")
+    mixed = " (the figure mixes kernels)" if data["environment.kernel"].nunique() > 1 else ""
+    return f"Kernel {kernel}{mixed}, cgroup v{cgroup}, {_each(data['lru'])} LRU"
+
+
+def _revisions(data: pd.DataFrame) -> str:
+    revisions = _each(optional(data, "environment.code_revision").astype("string").str[:REVISION_CHARS], "unknown")
+    mixed = "the figure mixes engines" if data["environment.code_hash"].nunique() > 1 else "one engine"
+    dirty = optional(data, "environment.code_dirty").astype("boolean").fillna(False).any()
+    return f"Code {revisions}{' with uncommitted changes' if dirty else ''} ({mixed})."
+
+
+def _runs_per_point(data: pd.DataFrame) -> list[int]:
+    point = [*SSD_COLUMNS, "lru", "config.variant.name", "memory_gb"]
+    return list(data.reindex(columns=point).groupby(point, dropna=False).size())
+
+
+def _per_point(data: pd.DataFrame) -> str:
+    counts = sorted(set(_runs_per_point(data)))
+    return f"{counts[0]} per point" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} per point"
+
+
+def _each(values: Iterable[object] | pd.Series, missing: str = "") -> str:
+    """The distinct values, in a sentence."""
+    distinct = pd.Series(values).dropna().astype(str).unique().tolist()
+    return " and ".join(sorted(distinct)) or missing

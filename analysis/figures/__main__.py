@@ -1,0 +1,123 @@
+"""Draw every figure whose data exist; without any results, measure the embedded default sweep first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis import layout, metrics, style, sweep
+from analysis.caption import caption
+from analysis.figures import e2e_latency, hit_rate, thrashing
+from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
+from analysis.selection import Selection, missing_points
+from dualblade.errors import DualBladeError
+
+MOST_SENTENCES = 8
+
+
+class FigureModule(Protocol):
+    """What a module of this package offers; its name is also the experiment's that measures it."""
+
+    SUBJECT: str
+
+    def select(self, runs: pd.DataFrame) -> Selection:
+        """The runs to draw, of those that have a memory limit."""
+
+    def plot(self, data: pd.DataFrame) -> Figure:
+        """Draw them."""
+
+
+FIGURES: Mapping[str, FigureModule] = {"thrashing": thrashing, "e2e_latency": e2e_latency, "hit_rate": hit_rate}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure if there is nothing, then draw."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.figures", description=__doc__)
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_RESULTS, help="folder with results (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        status, results = results_or_sweep(options.results)
+        return status if status == sweep.INTERRUPTED else draw_all(results, options.results, options.out)
+    except DualBladeError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def results_or_sweep(results_dir: Path) -> tuple[int, Results]:
+    """The results there are, or those of the default sweep; and the exit status of the sweep, 0 if there was none.
+
+    Raises:
+        ResultsError: the folder does not exist, or holds something else than results.
+    """
+    check_folder(results_dir)
+    results = load(results_dir)
+    if not results.runs.empty:
+        return 0, results
+    print(f"{results_dir} holds no finished run: measuring the default sweep first", flush=True)
+    status = sweep.run_default_sweep(results_dir)
+    if status:
+        print(f"the sweep ended with status {status}; drawing what it measured", file=sys.stderr)
+    return status, load(results_dir)
+
+
+def check_folder(results_dir: Path) -> None:
+    """Tell a mistyped path from a folder that is still to be filled; only the default one may be missing."""
+    if results_dir.exists() and not results_dir.is_dir():
+        raise ResultsError(f"--results {results_dir} is not a folder; name the folder that a sweep wrote")
+    if not results_dir.exists() and results_dir != DEFAULT_RESULTS:
+        raise ResultsError(
+            f"--results {results_dir} does not exist; name the folder that a sweep wrote, "
+            "or create it to have the default sweep measured into it"
+        )
+    visible = list(results_dir.glob("[!.]*"))
+    if visible and not find_runs(results_dir):
+        raise ResultsError(
+            f"--results {results_dir} holds no <experiment>/<point>/rep-N/ (but {visible[0].name}); "
+            "name the folder that a sweep wrote, or an empty one to have the default sweep measured into it"
+        )
+
+
+def draw_all(results: Results, results_dir: Path, out_dir: Path) -> int:
+    """Draw what has data and say what has none; status 1 when nothing could be drawn."""
+    print_some(results.skipped)
+    runs = metrics.measure(results)
+    runs = runs[runs["memory_gb"].notna()]
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(style.RC):
+        drawn = [draw(name, figure, runs, results_dir, out_dir) for name, figure in FIGURES.items()]
+    return 0 if any(drawn) else 1
+
+
+def draw(name: str, figure: FigureModule, runs: pd.DataFrame, results_dir: Path, out_dir: Path) -> bool:
+    """Draw one figure and say so in one line, or say what would measure it."""
+    selection = figure.select(runs)
+    if selection.runs.empty:
+        print(f"{name:<12} no results; measure them with: {sweep.command(name, results_dir)}")
+        return False
+    files = layout.save(figure.plot(selection.runs), out_dir / name, caption(figure.SUBJECT, selection.runs))
+    print(f"{name:<12} {len(selection.runs):>4} runs  {', '.join(str(path) for path in files)}")
+    print_some(f"not in {name}: {text}" for text in selection.left_out)
+    print_some(f"incomplete {name}: {text}" for text in missing_points(selection.runs))
+    return True
+
+
+def print_some(sentences: Iterable[str]) -> None:
+    """Print sentences to stderr, a few of many."""
+    sentences = list(sentences)
+    print(*sentences[:MOST_SENTENCES], sep="\n", end="\n" if sentences else "", file=sys.stderr)
+    if len(sentences) > MOST_SENTENCES:
+        print(f"... and {len(sentences) - MOST_SENTENCES} more of this kind", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""Paper figure 6: prefill and decode latency of the variants over memory limits, one column of panels per SSD."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.curves import draw_curves, finish_memory_axis, latency_axis
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.selection import Selection, comparable, split_by_ssd
+
+SUBJECT = "Prefill latency and decode latency per token of the variants over memory limits."
+
+
+def select(runs: pd.DataFrame) -> Selection:
+    """The largest comparable set of each testbed and SSD."""
+    selections = [comparable(group) for _, group in split_by_ssd(runs)]
+    return Selection(
+        pd.concat([runs.head(0), *(selection.runs for selection in selections)]),
+        tuple(text for selection in selections for text in selection.left_out),
+    )
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (prefill, decode) by one column per testbed and SSD."""
+    ssds = split_by_ssd(data)
+    figure, panels = new_panels(n_rows=2, n_columns=len(ssds), height_in=3.2)
+    for (prefill, decode), (name, runs) in zip(panels.T, ssds, strict=True):
+        draw_curves(prefill, runs, "prefill_s")
+        draw_curves(decode, runs, "decode_s_per_token")
+        latency_axis(prefill, "Prefill (s)")
+        latency_axis(decode, "Decode (s/token)")
+        finish_memory_axis((prefill, decode), runs, mark_height=0.92)
+        if len(ssds) > 1:
+            prefill.set_title(name)
+    add_legend(figure, n_columns=2 * len(ssds))
+    add_note(figure, data)
+    return figure

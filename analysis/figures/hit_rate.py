@@ -1,0 +1,29 @@
+"""Paper figure 7: hit rate of decode reads of the variants over memory limits, with the Baseline's cliff."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.curves import draw_curves, finish_memory_axis, hit_rate_axis
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.selection import Selection, comparable
+
+SUBJECT = "Hit rate of decode reads of the variants over memory limits."
+
+
+def select(runs: pd.DataFrame) -> Selection:
+    """The largest comparable set."""
+    return comparable(runs)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One panel, one curve per variant."""
+    figure, panels = new_panels(n_rows=1, height_in=2.4)
+    axes = panels[0, 0]
+    draw_curves(axes, data, "decode_hit_rate")
+    hit_rate_axis(axes)
+    finish_memory_axis([axes], data, mark_height=0.5)
+    add_legend(figure)
+    add_note(figure, data)
+    return figure

@@ -1,0 +1,48 @@
+"""Paper figure 1: what the Baseline does when the limit no longer holds the KV: latency jumps, hits vanish."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.selection import Selection, comparable
+from analysis.style import VARIANTS, Look
+
+SUBJECT = "Baseline over memory limits: prefill latency, decode latency per token, and hit rate of decode reads."
+BASELINE = VARIANTS["baseline"]
+
+
+def select(runs: pd.DataFrame) -> Selection:
+    """The Baseline's runs; the kernel's LRU moves the cliff, so each has a curve of its own."""
+    return comparable(runs[runs["config.variant.name"] == "baseline"], keep_apart=("lru",))
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Prefill, decode and hit rate over one memory axis."""
+    figure, panels = new_panels(n_rows=3, height_in=3.8)
+    prefill, decode, hit_rate = panels[:, 0]
+    for look, runs in _by_lru(data):
+        draw_curve(prefill, runs, "prefill_s", look)
+        draw_curve(decode, runs, "decode_s_per_token", look)
+        draw_curve(hit_rate, runs, "decode_hit_rate", look)
+    latency_axis(prefill, "Prefill (s)")
+    latency_axis(decode, "Decode (s/token)")
+    hit_rate_axis(hit_rate)
+    finish_memory_axis((prefill, decode, hit_rate), data, mark_height=0.5)
+    add_legend(figure)
+    add_note(figure, data)
+    return figure
+
+
+def _by_lru(data: pd.DataFrame) -> list[tuple[Look, pd.DataFrame]]:
+    """One look per LRU generation, named only where there is more than one."""
+    groups = list(data.groupby("lru"))
+    if len(groups) == 1:
+        return [(BASELINE, data)]
+    lines = ("-", "--", ":")
+    return [
+        (BASELINE._replace(label=f"Baseline, {name} LRU", linestyle=lines[turn % len(lines)], hollow=turn > 0), runs)
+        for turn, (name, runs) in enumerate(groups)
+    ]

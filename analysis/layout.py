@@ -1,0 +1,50 @@
+"""Empty panels of a column's width, and what surrounds them: legend above, note below, files at the end."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.caption import note
+from analysis.style import COLUMN_WIDTH_IN, PNG_DPI
+
+NOTE_FONT_PT = 5
+NOTE_CHARS_PER_IN = 27
+NOTE_LINE_IN = 1.3 * NOTE_FONT_PT / 72
+
+
+def new_panels(n_rows: int, n_columns: int = 1, height_in: float = 2.0) -> tuple[Figure, np.ndarray]:
+    """Panels that share the memory axis, [n_rows, n_columns]; each column is one column of the paper wide."""
+    figure = Figure(figsize=(COLUMN_WIDTH_IN * n_columns, height_in), layout="constrained")
+    return figure, figure.subplots(n_rows, n_columns, sharex=True, squeeze=False)
+
+
+def add_legend(figure: Figure, n_columns: int = 2) -> None:
+    """One legend for all panels, above them, so that it never covers data."""
+    entries = {
+        label: handle for axes in figure.axes for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=n_columns)
+
+
+def add_note(figure: Figure, data: pd.DataFrame) -> None:
+    """Write the provenance below the finished panels, in room taken from the layout."""
+    figure.align_ylabels()
+    width_in, height_in = figure.get_size_inches()
+    lines = textwrap.wrap(note(data), int(width_in * NOTE_CHARS_PER_IN))
+    note_share = (len(lines) * NOTE_LINE_IN + 0.05) / height_in
+    figure.set_layout_engine("constrained", rect=(0, note_share, 1, 1 - note_share))
+    figure.text(0.01, 0.01, "\n".join(lines), fontsize=NOTE_FONT_PT, color="0.35", va="bottom", linespacing=1.2)
+
+
+def save(figure: Figure, stem: Path, caption: str) -> list[Path]:
+    """Write STEM.pdf, STEM.png, and the caption as STEM.md and inside both images."""
+    outputs = [stem.with_suffix(".pdf"), stem.with_suffix(".png"), stem.with_suffix(".md")]
+    figure.savefig(outputs[0], metadata={"Title": stem.name, "Subject": caption})
+    figure.savefig(outputs[1], dpi=PNG_DPI, metadata={"Title": stem.name, "Description": caption})
+    outputs[2].write_text(f"{caption}\n", encoding="utf-8")
+    return outputs

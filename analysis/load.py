@@ -1,0 +1,188 @@
+"""A results folder as tidy frames. What cannot be used is left out with one sentence, and nothing else is lost by it.
+
+Column names say where a value comes from: `result.prefill_s` is `prefill_s` of result.json, `config.model.name` is in
+config.yaml, `environment.kernel` in environment.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from dualblade.errors import DualBladeError
+
+DEFAULT_RESULTS = Path("results")
+SCHEMA = 1
+NUMBER = (int, float)
+REQUIRED: dict[str, type | tuple[type, ...]] = {
+    "config.variant.name": str,
+    "config.model.name": str,
+    "config.workload.name": str,
+    "config.workload.batch_size": int,
+    "config.storage.backend": str,
+    "config.scale": int,
+    "config.paper_overhead_gb": NUMBER,
+    "config.testbed.name": str,
+    "config.repetition": int,
+    "environment.config_hash": str,
+    "environment.code_hash": str,
+    "environment.kernel": str,
+    "environment.started_at": str,
+    "result.prefill_s": NUMBER,
+    "result.decode_s": list,
+    "result.hit_rate.decode": NUMBER,
+    "result.hit_rate.decode_per_iteration": list,
+    "result.plan.working_set_bytes": int,
+}
+
+_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class ResultsError(DualBladeError):
+    """A results folder, or one run in it, cannot be used."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """`runs`: one row per run, indexed by its folder; `iterations`: one per decode iteration; `skipped`: sentences."""
+
+    runs: pd.DataFrame
+    iterations: pd.DataFrame
+    skipped: tuple[str, ...]
+
+
+def load(results_dir: Path) -> Results:
+    """Read every finished run below `results_dir`."""
+    documents: dict[str, dict[str, Any]] = {}
+    reasons = dict.fromkeys(find_unfinished(results_dir), "it is not finished, its sweep still runs or was stopped")
+    for run_dir in find_runs(results_dir):
+        try:
+            documents[run_dir.relative_to(results_dir).as_posix()] = read_run(run_dir)
+        except ResultsError as error:
+            reasons[run_dir] = str(error)
+    for run, successor in _superseded(documents).items():
+        del documents[run]
+        reasons[results_dir / run] = f"the same point was measured again in {successor}"
+    skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
+    return Results(_runs(documents), _iterations(documents), skipped)
+
+
+def find_runs(results_dir: Path) -> list[Path]:
+    """Folders of the layout <experiment>/<point>/rep-N."""
+    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/rep-*") if path.is_dir())
+
+
+def find_unfinished(results_dir: Path) -> list[Path]:
+    """Hidden siblings, in which the harness prepares a run before it renames it into place."""
+    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/.rep-*") if path.is_dir())
+
+
+def read_run(run_dir: Path) -> dict[str, Any]:
+    """The three documents of a run, checked.
+
+    Raises:
+        ResultsError: the run failed, is of another schema, or a file is missing or damaged.
+    """
+    result = _read(run_dir / "result.json")
+    if result.get("schema") != SCHEMA:
+        raise ResultsError(f"result.json has schema {result.get('schema')!r}, and this version reads {SCHEMA}")
+    if result.get("status") != "done":
+        raise ResultsError(f"the run {result.get('status')}: {result.get('error')}; start its sweep again to retry it")
+    run = {
+        "config": _read(run_dir / "config.yaml"),
+        "environment": _read(run_dir / "environment.json"),
+        "result": result,
+    }
+    for name, expected in REQUIRED.items():
+        _check(name, _lookup(run, name), expected)
+    latencies, hit_rates = result["decode_s"], result["hit_rate"]["decode_per_iteration"]
+    if len(latencies) != len(hit_rates):
+        raise ResultsError(f"result.json has {len(latencies)} decode latencies and {len(hit_rates)} hit rates")
+    return run
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text) if path.suffix == ".json" else yaml.load(text, _YamlLoader)
+    except FileNotFoundError:
+        raise ResultsError(f"it holds no {path.name}, so the run is not complete") from None
+    except OSError as error:
+        raise ResultsError(f"{path.name} cannot be read ({error.strerror})") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ResultsError(f"{path.name} is damaged ({' '.join(str(error).split())}); delete the folder") from None
+    if not isinstance(content, dict):
+        raise ResultsError(f"{path.name} holds {type(content).__name__}, expected a mapping")
+    return content
+
+
+def optional(runs: pd.DataFrame, column: str) -> pd.Series:
+    """A column that older results, or other machines, do not have: missing values then."""
+    return runs[column] if column in runs else pd.Series(None, index=runs.index, dtype=object)
+
+
+def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Older runs of a point and repetition that another sweep measured again, with the run to take instead."""
+    newest: dict[str, str] = {}
+    superseded = {}
+    for run in sorted(documents, key=lambda name: documents[name]["environment"]["started_at"]):
+        config_hash = documents[run]["environment"]["config_hash"]
+        if config_hash in newest:
+            superseded[newest[config_hash]] = run
+        newest[config_hash] = run
+    return superseded
+
+
+def _lookup(document: Mapping[str, Any], name: str) -> Any:
+    value: Any = document
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _check(name: str, value: Any, expected: type | tuple[type, ...]) -> None:
+    source, _, field = name.partition(".")
+    file = {"config": "config.yaml"}.get(source, f"{source}.json")
+    items = value if isinstance(value, list) else [value]
+    if not isinstance(value, expected) or isinstance(value, bool):
+        raise ResultsError(f"{field} in {file} is {value!r}, expected {_type_name(expected)}")
+    if isinstance(value, list | float) and not all(_is_finite(item) for item in items):
+        raise ResultsError(f"{field} in {file} is {value!r}, expected finite numbers")
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, NUMBER) and math.isfinite(value)
+
+
+def _type_name(expected: type | tuple[type, ...]) -> str:
+    return "a number" if expected == NUMBER else f"a value of type {expected.__name__}"  # type: ignore[union-attr]
+
+
+def _runs(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+    frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(REQUIRED))
+    frame.index = pd.Index(list(documents), name="run")
+    return frame
+
+
+def _iterations(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+    """Decode iterations count from 1: iteration 1 reads the prompt's KV for the first time."""
+    frames: Iterator[pd.DataFrame] = (
+        pd.DataFrame(
+            {
+                "run": run,
+                "iteration": range(1, len(document["result"]["decode_s"]) + 1),
+                "decode_s": document["result"]["decode_s"],
+                "hit_rate": document["result"]["hit_rate"]["decode_per_iteration"],
+            }
+        )
+        for run, document in documents.items()
+    )
+    empty = pd.DataFrame(columns=["run", "iteration", "decode_s", "hit_rate"])
+    return pd.concat([empty, *frames], ignore_index=True) if documents else empty

@@ -1,0 +1,80 @@
+"""What is measured, each quantity defined once. A metric maps loaded results to one value per run.
+
+Times are those of the run's own scale (a batch of the paper's 32 / scale); nothing is extrapolated to another scale.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.load import Results, optional
+
+GB = 10**9
+
+
+def prefill_s(results: Results) -> pd.Series:
+    """Prefill latency in seconds. Source: `prefill_s` of result.json."""
+    return results.runs["result.prefill_s"].astype(float)
+
+
+def decode_s_per_token(results: Results) -> pd.Series:
+    """Decode latency in seconds per decoded token (of every sequence of the batch at once).
+
+    Source: `decode_s` of result.json. The median over iterations 2 and later, since iteration 1 is cold: it finds the
+    cache as prefill left it. A run of a single iteration has no value.
+    """
+    warm = results.iterations[results.iterations["iteration"] > 1]
+    return warm.groupby("run")["decode_s"].median().reindex(results.runs.index)
+
+
+def decode_hit_rate(results: Results) -> pd.Series:
+    """Share, from 0 to 1, of the KV bytes read in decode that came from memory: 1 - device_read / asked_read.
+
+    Source: `hit_rate.decode` of result.json, over the bytes of iterations 2 and later; the device bytes are the
+    kernel's own account of each thread's block reads. A run of a single, cold iteration has no value.
+    """
+    return results.runs["result.hit_rate.decode"].astype(float).where(decode_iterations(results) > 1)
+
+
+def memory_gb(results: Results) -> pd.Series:
+    """Memory limit in GB of the paper's axis, which counts the paper's overhead; not a number when there was no limit.
+
+    Source: `memory_gb` of config.yaml; where `budget_ratio` replaced it, the limit that gives the same budget.
+    """
+    runs = results.runs
+    limit_gb = pd.to_numeric(optional(runs, "config.memory_gb"))
+    ratio = pd.to_numeric(optional(runs, "config.budget_ratio"))
+    from_ratio = runs["config.paper_overhead_gb"] + ratio * working_set_gb(results)
+    return from_ratio.fillna(limit_gb).astype(float).round(4)
+
+
+def working_set_gb(results: Results) -> pd.Series:
+    """KV working set in GB at the paper's scale: what the page cache must keep for every read of the run to hit.
+
+    Source: `plan.working_set_bytes` of result.json, the prompt's rows and one for each decode iteration that was run.
+    """
+    return results.runs["result.plan.working_set_bytes"] * results.runs["config.scale"] / GB
+
+
+def decode_iterations(results: Results) -> pd.Series:
+    """Decode iterations that the run did, the cold first one included. Source: length of `decode_s` in result.json."""
+    return results.runs["result.decode_s"].map(len)
+
+
+def lru(results: Results) -> pd.Series:
+    """The kernel's page replacement. Source: `lru_generation` of environment.json, /sys/kernel/mm/lru_gen/enabled.
+
+    Its lowest bit is the switch (Linux, admin-guide/mm/multigen_lru.rst); kernels without it have no such file.
+    """
+    switches = optional(results.runs, "environment.lru_generation").astype(object)
+    return switches.map(lambda switch: "unknown" if pd.isna(switch) else _lru_name(str(switch)))
+
+
+def measure(results: Results) -> pd.DataFrame:
+    """The runs with one more column per metric."""
+    metrics = (prefill_s, decode_s_per_token, decode_hit_rate, memory_gb, working_set_gb, decode_iterations, lru)
+    return results.runs.assign(**{metric.__name__: metric(results) for metric in metrics})
+
+
+def _lru_name(switch: str) -> str:
+    return "multi-generational" if switch.startswith("0x") and int(switch, 16) & 1 else "classic"

@@ -1,0 +1,94 @@
+"""Which runs may share a figure: those that differ in variant, memory limit, repetition and code revision alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+
+SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "trace")
+SSD_COLUMNS = ("config.testbed.name", "environment.storage.model", "environment.storage.serial")
+SETUP_COLUMNS = (
+    "config.scale",
+    "decode_iterations",
+    "config.paper_overhead_gb",
+    "environment.emulated",
+    "environment.cgroup.version",
+    "lru",
+    *SSD_COLUMNS,
+)
+PER_RUN_COLUMNS = ("config.storage.directory",)
+
+
+class Selection(NamedTuple):
+    """Runs that are comparable, and a sentence for each group that was left out."""
+
+    runs: pd.DataFrame
+    left_out: tuple[str, ...]
+
+
+def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selection:
+    """The setup with most points (variants x limits, then runs, then the newest), with one setting of each variant.
+
+    Columns in `keep_apart` may differ within the selection: the figure draws one curve for each of their values.
+    """
+    if runs.empty:
+        return Selection(runs, ())
+    setup = [column for column in setup_columns(runs) if column not in keep_apart]
+    chosen = _largest(runs, setup)
+    by_variant = [_largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby("config.variant.name")]
+    left_out = chosen.left_out + tuple(text for variant in by_variant for text in variant.left_out)
+    return Selection(pd.concat([variant.runs for variant in by_variant]), left_out)
+
+
+def split_by_ssd(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The runs of each testbed and SSD, named for a panel's title: figures never mix them."""
+    groups = runs.reindex(columns=SSD_COLUMNS).groupby(list(SSD_COLUMNS), dropna=False).groups
+    return [
+        (", ".join(part for part in key[:2] if isinstance(part, str)), runs.loc[index]) for key, index in groups.items()
+    ]
+
+
+def missing_points(runs: pd.DataFrame) -> list[str]:
+    """A sentence for each variant that lacks limits which others have."""
+    limits = runs.groupby("config.variant.name")["memory_gb"].agg(set)
+    lacking = limits.map(lambda have: sorted(set(runs["memory_gb"]) - have))
+    return [f"{name} has no run at {', '.join(f'{gb:g}' for gb in gbs)} GB" for name, gbs in lacking.items() if gbs]
+
+
+def setup_columns(runs: pd.DataFrame) -> list[str]:
+    """Columns that hold everything about a run but its variant, its limit and its turn."""
+    prefixes = tuple(f"config.{section}." for section in SETUP_SECTIONS)
+    return [
+        column
+        for column in runs.columns
+        if (column in SETUP_COLUMNS or column.startswith(prefixes)) and column not in PER_RUN_COLUMNS
+    ]
+
+
+def variant_columns(runs: pd.DataFrame) -> list[str]:
+    """Columns that hold the settings of a variant."""
+    return [column for column in runs.columns if column.startswith("config.variant.")]
+
+
+def _largest(runs: pd.DataFrame, columns: list[str]) -> Selection:
+    """Group by equal values of `columns` and take the group with most points."""
+    values = runs[columns].astype(object).where(runs[columns].notna(), None).map(str)  # missing is a value, too
+    groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
+    groups.sort(key=_size, reverse=True)
+    reference = values.loc[groups[0].index[0]]
+    return Selection(groups[0], tuple(_describe(group, values.loc[group.index[0]], reference) for group in groups[1:]))
+
+
+def _size(group: pd.DataFrame) -> tuple[int, int, str]:
+    points = group.groupby(["config.variant.name", "memory_gb"]).ngroups
+    return points, len(group), str(group.get("environment.started_at", pd.Series("")).max())
+
+
+def _describe(group: pd.DataFrame, values: pd.Series, reference: pd.Series) -> str:
+    differing = [
+        f"{column.removeprefix('config.').removeprefix('environment.')}={values[column].removesuffix('.0')}"
+        for column in values.index[values != reference]
+    ]
+    variants = ", ".join(sorted(group["config.variant.name"].unique()))
+    return f"{len(group)} runs of {variants} with {', '.join(differing)}"

@@ -1,0 +1,73 @@
+"""How the figures look: one column of a systems paper, readable without colour, text that stays text in the PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+COLUMN_WIDTH_IN = 3.35
+PNG_DPI = 300
+
+RC: dict[Any, Any] = {
+    "pdf.fonttype": 42,
+    "savefig.dpi": PNG_DPI,
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.labelsize": 7,
+    "axes.titlesize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.1,
+    "lines.markersize": 4,
+    "lines.markeredgewidth": 0.9,
+    "errorbar.capsize": 1.5,
+}
+
+
+class Look(NamedTuple):
+    """One variant's name in print and its line, the same in every figure. Colours: Okabe and Ito's palette."""
+
+    label: str
+    color: str
+    marker: str
+    linestyle: str
+    hollow: bool = False
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """Keyword arguments of a matplotlib line."""
+        return {
+            "color": self.color,
+            "marker": self.marker,
+            "linestyle": self.linestyle,
+            "markerfacecolor": "white" if self.hollow else self.color,
+        }
+
+
+VARIANTS = {
+    "baseline": Look("Baseline", "#000000", "o", "-"),
+    "cachepolicy_only": Look("CachePolicy-Only", "#E69F00", "s", "--"),
+    "nvme_direct_only": Look("NVMe-direct-Only", "#0072B2", "^", "-.", hollow=True),
+    "dual_blade": Look("DUAL-BLADE", "#D55E00", "D", "-"),
+}
+SPARE = (("#009E73", "v", ":"), ("#CC79A7", "P", "--"), ("#56B4E9", "X", "-."))
+
+
+def looks(variants: Iterable[str]) -> dict[str, Look]:
+    """The variants present, in the paper's order and look; others follow under their own names."""
+    present = set(variants)
+    others = sorted(present - VARIANTS.keys())
+    spare = {name: Look(name, *SPARE[turn % len(SPARE)]) for turn, name in enumerate(others)}
+    return {name: look for name, look in VARIANTS.items() if name in present} | spare

@@ -1,0 +1,46 @@
+"""Measuring what is missing: the harness's command lines, and running its default sweep as a child."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from analysis.load import DEFAULT_RESULTS
+
+INTERRUPTED = 130
+
+
+def arguments(experiment: str, results_dir: Path) -> list[str]:
+    """Arguments of `python` that measure an experiment into a folder."""
+    overrides = [f"+experiment={experiment}"]
+    if results_dir != DEFAULT_RESULTS:
+        overrides.append(f"results_dir={_quote(results_dir.as_posix())}")
+    return ["-m", "experiments.run", *overrides]
+
+
+def command(experiment: str, results_dir: Path) -> str:
+    """The same as a line for a shell."""
+    return shlex.join(["python", *arguments(experiment, results_dir)])
+
+
+def run_default_sweep(results_dir: Path) -> int:
+    """Run the default sweep, its progress on our own output; its exit status, or 130 after an interrupt.
+
+    An interrupt reaches the child too (same terminal): it is given the time to put the machine's settings back.
+    """
+    child = subprocess.Popen([sys.executable, *arguments("default", results_dir)])
+    interrupted = False
+    while True:
+        try:
+            status = child.wait()
+            return INTERRUPTED if interrupted else status
+        except KeyboardInterrupt:
+            interrupted = True
+
+
+def _quote(path: str) -> str:
+    """A value in Hydra's override grammar, where an unquoted comma or equals sign has a meaning."""
+    plain = path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum()
+    return path if plain else "'" + path.replace("\\", "\\\\").replace("'", "\\'") + "'"
