@@ -149,7 +149,8 @@ static void settle(struct transfer *t, unsigned slot, int res)
     t->ring->idle[t->n_idle++] = slot;
 }
 
-/* Submit what is queued and settle at least one completion. 0, or -errno of the wait itself (-ETIME: none came). */
+/* Submit what is queued and settle at least one completion. 0, or -errno of the wait itself (-ETIME: none came).
+   A signal ends the wait early; when it also submitted something, that shows only as a success without a completion. */
 static int reap(struct transfer *t, uint64_t timeout_ns)
 {
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000ull),
@@ -158,7 +159,7 @@ static int reap(struct transfer *t, uint64_t timeout_ns)
     int rc;
     do
         rc = io_uring_submit_and_wait_timeout(&t->ring->uring, &cqe, 1, &timeout, NULL);
-    while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
+    while (!io_uring_cq_ready(&t->ring->uring) && (rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY));
     unsigned head, seen = 0;
     io_uring_for_each_cqe(&t->ring->uring, head, cqe) {
         seen++;
@@ -166,7 +167,7 @@ static int reap(struct transfer *t, uint64_t timeout_ns)
             settle(t, (unsigned)cqe->user_data, cqe->res);
     }
     io_uring_cq_advance(&t->ring->uring, seen);
-    return seen ? 0 : rc < 0 ? rc : -ETIME;
+    return seen ? 0 : rc;
 }
 
 /* After a wait that brought nothing: ask for the commands back, and report what the kernel will not return. */

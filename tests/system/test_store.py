@@ -1,0 +1,168 @@
+"""KVStore against plain tensors, on real storage: every variant, odd shapes, any order of calls, and failures."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dualblade.config import StorageConfig, VariantConfig
+from dualblade.errors import ConfigurationError, IntegrityError, StorageError
+from dualblade.geometry import KVGeometry, LayerShape, TensorId
+from dualblade.nvme_direct import NvmeDirect
+from dualblade.store import KVStore
+
+VARIANTS = {
+    "baseline": VariantConfig("baseline", "all", "leave"),
+    "cachepolicy_only": VariantConfig("cachepolicy_only", "budget", "evict"),
+    "nvme_direct_only": VariantConfig("nvme_direct_only", 0, "direct"),
+    "dual_blade": VariantConfig("dual_blade", "budget", "direct"),
+}
+MIXED = (LayerShape(3, 20, 28), LayerShape(1, 64, 64, window_tokens=5), LayerShape(2, 33, 33))
+
+
+def storage(directory: Path, **changes: object) -> StorageConfig:
+    return dataclasses.replace(StorageConfig("test", str(directory), checksum=True), **changes)  # type: ignore[arg-type]
+
+
+def half_budget(geometry: KVGeometry, variant: VariantConfig, threads: int) -> int:
+    """B_pc for about half of the layers; what is evicted passes through the page cache, which takes room too."""
+    passing_bytes = threads * geometry.largest_tensor_bytes if variant.overflow == "evict" else 0
+    return int((geometry.working_set_bytes * 0.55 + passing_bytes) / 0.95) + 1
+
+
+def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    dtype = getattr(torch, geometry.dtype)
+    k, v = (torch.rand(n_tokens, *geometry.row_shape(TensorId(layer, kind))).to(dtype) for kind in ("k", "v"))  # type: ignore[arg-type]
+    return k, v
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("layers", [MIXED, MIXED[:1], MIXED[1:] * 3], ids=["odd", "single", "even"])
+def test_fetch_gives_what_was_appended(
+    disk_path: Path, variant: str, threads: int, layers: tuple[LayerShape, ...]
+) -> None:
+    """Decode with chunks of several sizes, a crop in the middle, and every fetched byte compared."""
+    torch.manual_seed(threads)
+    geometry = KVGeometry(layers, batch_size=3, capacity_tokens=40, dtype="bfloat16")
+    model: list[list[torch.Tensor]] = [[] for _ in layers]
+    with KVStore(geometry, storage(disk_path), copy_threads=threads) as store:
+        plan = store.bind(VARIANTS[variant], half_budget(geometry, VARIANTS[variant], threads))
+        if variant in ("dual_blade", "cachepolicy_only") and len(layers) > 1:
+            assert 0 < plan.n1 < len(layers)
+        for step, n_tokens in enumerate([17, 1, 1, 4, 1, -6, 1, 1, 9, 1]):
+            if n_tokens < 0:
+                store.crop(store.lengths[0] + n_tokens)
+                model = [[x[:n_tokens] for x in kept] for kept in model]
+                continue
+            for layer in range(len(layers)):
+                new = rows(geometry, layer, n_tokens)
+                if step == 0:
+                    store.prefill(layer, *new)
+                    model[layer] = list(new)
+                    continue
+                fetched = store.fetch(layer, room_tokens=n_tokens)
+                seen = geometry.visible_rows(layer, store.lengths[layer])
+                for got, kept, added in zip(fetched, model[layer], new, strict=True):
+                    assert torch.equal(got[: len(seen)], kept[seen.start :]), (step, layer)
+                    got[len(seen) :] = added
+                store.append(layer, *new)
+                model[layer] = [torch.cat(pair) for pair in zip(model[layer], new, strict=True)]
+    assert list(disk_path.iterdir()) == []
+
+
+def test_an_append_is_on_storage_before_the_next_read_of_its_extent(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random delays in both threads, before storage and before the link, for many schedules."""
+    geometry = KVGeometry.uniform(3, 1, 24, batch_size=2, capacity_tokens=60)
+    shuffler = random.Random(7)
+
+    def delayed(method):  # type: ignore[no-untyped-def]
+        def call(*args, **kwargs):  # type: ignore[no-untyped-def]
+            time.sleep(shuffler.choice([0, 0, 0.0002, 0.001]))
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("read", "write"):
+        monkeypatch.setattr(NvmeDirect, name, delayed(getattr(NvmeDirect, name)))
+    with KVStore(geometry, storage(disk_path)) as store:
+        for name in ("to_device", "to_host"):
+            monkeypatch.setattr(store.link, name, delayed(getattr(store.link, name)))
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        kept = {layer: rows(geometry, layer, 4) for layer in range(3)}
+        for layer, new in kept.items():
+            store.prefill(layer, *new)
+        for _ in range(50):
+            for layer in range(3):
+                for got, expected in zip(store.fetch(layer), kept[layer], strict=True):
+                    assert torch.equal(got, expected)
+                new = rows(geometry, layer, 1)
+                store.append(layer, *new)
+                kept[layer] = tuple(torch.cat(pair) for pair in zip(kept[layer], new, strict=True))  # type: ignore[assignment]
+
+
+def test_a_failed_write_is_raised_and_its_rows_are_never_served(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
+    with KVStore(geometry, storage(disk_path)) as store:
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        good = {layer: rows(geometry, layer, 8) for layer in range(2)}
+        for layer, new in good.items():
+            store.prefill(layer, *new)
+        store.synchronize()
+        direct = store.paths["direct"]
+        assert isinstance(direct, NvmeDirect)
+        monkeypatch.setattr(direct, "_storage", dataclasses.replace(direct._storage, lba_bytes=4096))
+        bad_span = dataclasses.replace(direct._span(TensorId(0, "v"), range(8, 9)), offset_bytes=1 << 40)
+        real_span = direct._span
+        monkeypatch.setattr(
+            direct, "_span", lambda tensor, rows: bad_span if rows == range(8, 9) else real_span(tensor, rows)
+        )
+        store.fetch(0)
+        store.append(0, *rows(geometry, 0, 1))
+        with pytest.raises(StorageError, match="outside the extents"):
+            store.synchronize()
+        monkeypatch.undo()
+        with pytest.raises(IntegrityError, match="only 8 rows were written completely"):
+            store.fetch(0)
+            store.fetch(1)
+            store.fetch(0)
+
+
+def test_bytes_changed_behind_our_back_are_not_served(disk_path: Path) -> None:
+    geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
+    with KVStore(geometry, storage(disk_path)) as store:
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        for layer in range(2):
+            store.prefill(layer, *rows(geometry, layer, 8))
+        store.synchronize()
+        direct = store.paths["direct"]
+        assert isinstance(direct, NvmeDirect)
+        with open(f"/proc/self/fd/{direct.target.fd}", "r+b") as file:
+            file.seek(direct.lba_map.extents[TensorId(1, "k")].first_lba * 4096 + 4096)
+            file.write(b"\xff")
+        store.fetch(0)
+        with pytest.raises(IntegrityError, match=r"layer 1 K: row 1 read back differs"):
+            store.fetch(1)
+
+
+def test_misuse_is_answered_with_a_sentence(disk_path: Path) -> None:
+    geometry = KVGeometry.uniform(1, 1, 8, batch_size=1, capacity_tokens=4)
+    with KVStore(geometry, storage(disk_path)) as store:
+        with pytest.raises(ConfigurationError, match="call bind first"):
+            store.prefill(0, *rows(geometry, 0, 2))
+        store.bind(VARIANTS["baseline"], 0)
+        store.lengths = [0]
+        store.prefill(0, *rows(geometry, 0, 2))
+        with pytest.raises(ConfigurationError, match="already holds 2 tokens"):
+            store.prefill(0, *rows(geometry, 0, 1))
+        with pytest.raises(ConfigurationError, match="holds 4 tokens and 5 are needed"):
+            store.append(0, *rows(geometry, 0, 3))

@@ -1,0 +1,132 @@
+"""The transfer loop against plain file calls, and what it does when the kernel does not do what was asked."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dualblade.errors import StorageError
+from dualblade.pinned import PinnedBuffer
+from dualblade.uring import Op, Ring
+
+BLOCK = 4096
+FILE_BYTES = 256 * BLOCK
+
+
+@pytest.fixture
+def fd(disk_path: Path) -> Iterator[int]:
+    """A direct descriptor of a file of random bytes."""
+    path = disk_path / "target"
+    path.write_bytes(os.urandom(FILE_BYTES))
+    descriptor = os.open(path, os.O_RDWR | os.O_DIRECT)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture(scope="module")
+def buffer() -> PinnedBuffer:
+    return PinnedBuffer(FILE_BYTES)
+
+
+def ring_on(fd: int, first_byte: int = 0, end_byte: int = FILE_BYTES, queue_depth: int = 4) -> Ring:
+    return Ring(fd, "the target", queue_depth=queue_depth, first_byte=first_byte, end_byte=end_byte, block_bytes=BLOCK)
+
+
+def move(
+    ring: Ring, op: Op, buffer: PinnedBuffer, blocks: range, chunk_blocks: int = 16, timeout_s: float = 30
+) -> None:
+    size = len(blocks) * BLOCK
+    ring.transfer(op, buffer, buffer.address, blocks.start * BLOCK, size, chunk_blocks * BLOCK, timeout_s)
+
+
+def content(fd: int) -> bytes:
+    """The file as an ordinary program sees it."""
+    with open(f"/proc/self/fd/{fd}", "rb") as file:
+        return file.read()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 255), st.integers(1, 256), st.integers(1, 300), st.integers(1, 33), st.integers(0, 2**32))
+def test_every_byte_moves_and_no_other(
+    fd: int, buffer: PinnedBuffer, first: int, n_blocks: int, chunk_blocks: int, queue_depth: int, seed: int
+) -> None:
+    blocks = range(first, min(first + n_blocks, 256))
+    span = slice(blocks.start * BLOCK, blocks.stop * BLOCK)
+    torch.manual_seed(seed)
+    buffer.data.random_(0, 256)
+    before = bytearray(content(fd))
+    with ring_on(fd, queue_depth=queue_depth) as ring:
+        move(ring, "write", buffer, blocks, chunk_blocks)
+        before[span] = bytes(buffer.data[: len(blocks) * BLOCK].numpy())
+        assert content(fd) == before
+        buffer.data.zero_()
+        move(ring, "read", buffer, blocks, chunk_blocks)
+        assert bytes(buffer.data[: len(blocks) * BLOCK].numpy()) == before[span]
+        n_commands = -(-len(blocks) // chunk_blocks)
+        assert ring.depth["read"].commands == n_commands
+        assert 1 <= (ring.depth["read"].mean or 0) <= min(queue_depth, n_commands)
+
+
+@pytest.mark.parametrize("blocks", [range(0, 10), range(9, 12), range(18, 22), range(30, 40)])
+def test_commands_outside_the_owned_bytes_never_reach_the_device(fd: int, buffer: PinnedBuffer, blocks: range) -> None:
+    before = content(fd)
+    buffer.data.zero_()
+    with ring_on(fd, 10 * BLOCK, 20 * BLOCK) as ring, pytest.raises(StorageError, match="outside the extents"):
+        move(ring, "write", buffer, blocks, chunk_blocks=100)
+    assert content(fd) == before
+
+
+def test_a_transfer_that_ends_early_raises(fd: int, buffer: PinnedBuffer) -> None:
+    """A file that ends within the third command gives a short completion, then none."""
+    os.truncate(f"/proc/self/fd/{fd}", 40 * BLOCK)
+    with ring_on(fd) as ring:
+        with pytest.raises(StorageError, match=rf"failed at byte {40 * BLOCK:,}.*ENODATA"):
+            move(ring, "read", buffer, range(44))
+        assert ring.depth["read"].commands == 4  # three, and the rest of the short one
+        move(ring, "read", buffer, range(40))  # and the ring is still good
+
+
+def test_a_file_that_ends_inside_a_block_raises(fd: int, buffer: PinnedBuffer) -> None:
+    os.truncate(f"/proc/self/fd/{fd}", 40 * BLOCK + 100)
+    with ring_on(fd) as ring, pytest.raises(StorageError, match="EIO"):
+        move(ring, "read", buffer, range(44))
+
+
+def test_a_refused_write_raises_with_the_kernels_reason(fd: int, buffer: PinnedBuffer) -> None:
+    read_only = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_DIRECT)
+    with ring_on(read_only) as ring, pytest.raises(StorageError, match=errno.errorcode[errno.EBADF]):
+        move(ring, "write", buffer, range(64))
+    os.close(read_only)
+
+
+def test_a_device_that_never_answers_is_given_up_at_the_deadline(buffer: PinnedBuffer) -> None:
+    """An empty pipe answers no read; the commands are cancelled, so the memory is ours again."""
+    reader, writer = os.pipe()
+    with ring_on(reader) as ring:
+        with pytest.raises(StorageError, match=r"ETIMEDOUT.*storage\.timeout_s"):
+            move(ring, "read", buffer, range(64), timeout_s=0.05)
+        assert ring._result.in_flight == 0
+    os.close(reader)
+    os.close(writer)
+
+
+def test_signals_do_not_disturb_a_transfer(fd: int, buffer: PinnedBuffer) -> None:
+    received = []
+    previous = signal.signal(signal.SIGALRM, lambda *_: received.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        with ring_on(fd) as ring:
+            while len(received) < 50:
+                move(ring, "read", buffer, range(256), chunk_blocks=1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert bytes(buffer.data[:FILE_BYTES].numpy()) == content(fd)
