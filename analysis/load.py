@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,8 @@ def load(results_dir: Path) -> Results:
         del documents[run]
         reasons[results_dir / run] = f"the same point was measured again in {successor}"
     skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
-    return Results(_runs(documents), _iterations(documents), skipped)
+    runs = _runs(documents)
+    return Results(runs, _iterations(runs), skipped)
 
 
 def find_runs(results_dir: Path) -> list[Path]:
@@ -171,18 +172,8 @@ def _runs(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
     return frame
 
 
-def _iterations(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+def _iterations(runs: pd.DataFrame) -> pd.DataFrame:
     """Decode iterations count from 1: iteration 1 reads the prompt's KV for the first time."""
-    frames: Iterator[pd.DataFrame] = (
-        pd.DataFrame(
-            {
-                "run": run,
-                "iteration": range(1, len(document["result"]["decode_s"]) + 1),
-                "decode_s": document["result"]["decode_s"],
-                "hit_rate": document["result"]["hit_rate"]["decode_per_iteration"],
-            }
-        )
-        for run, document in documents.items()
-    )
-    empty = pd.DataFrame(columns=["run", "iteration", "decode_s", "hit_rate"])
-    return pd.concat([empty, *frames], ignore_index=True) if documents else empty
+    sources = {"result.decode_s": "decode_s", "result.hit_rate.decode_per_iteration": "hit_rate"}
+    frame = runs[list(sources)].explode(list(sources)).rename(columns=sources).dropna().astype(float)
+    return frame.assign(iteration=frame.groupby("run").cumcount() + 1).reset_index()
