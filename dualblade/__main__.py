@@ -18,7 +18,7 @@ from dualblade.config import RunConfig
 from dualblade.errors import DualBladeError
 from dualblade.io_log import write_log
 from dualblade.replay import replay
-from dualblade.result import describe, failure, seconds_since_start, write_result
+from dualblade.result import describe, failure, seconds_since_start, verify, write_result
 from dualblade.roofline import compute_time
 from dualblade.store import KVStore
 
@@ -58,6 +58,7 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         compute = compute_time(config)
         prefill_s, decode_s = replay(store, config.workload.prompt_tokens, config.iterations, compute, _progress)
         result = describe(config, store, budget, compute, prefill_s, decode_s, startup_s)
+        verify(result)
         operations = store.operations
     write_log(operations, run_dir / "kv_io.parquet")
     write_result(result, run_dir / "result.json")

@@ -33,17 +33,23 @@ class NvmeDirect:
         first_byte = storage.first_lba * storage.lba_bytes
         self.target = open_target(storage, first_byte, self.lba_map.size_bytes)
         self._tails: dict[TensorId, torch.Tensor] = {}
-        self._rings = [
-            Ring(
-                self.target.fd,
-                str(self.target),
-                queue_depth=storage.queue_depth,
-                first_byte=first_byte,
-                end_byte=first_byte + self.lba_map.size_bytes,
-                block_bytes=storage.lba_bytes,
-            )
-            for _ in range(copy_threads)
-        ]
+        self._rings: list[Ring] = []
+        try:
+            for _ in range(copy_threads):
+                self._rings.append(self._open_ring(first_byte))
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_ring(self, first_byte: int) -> Ring:
+        return Ring(
+            self.target.fd,
+            str(self.target),
+            queue_depth=self._storage.queue_depth,
+            first_byte=first_byte,
+            end_byte=first_byte + self.lba_map.size_bytes,
+            block_bytes=self._storage.lba_bytes,
+        )
 
     def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
         """Where in the pinned buffer row `first_row` must start so that the transfer begins on a block."""

@@ -23,9 +23,10 @@ class _Stat(ctypes.Structure):
     ]
 
 
-def resident_bytes(fd: int) -> int:
-    """Bytes of the open file that the page cache holds now, in whole pages."""
-    size_bytes = os.fstat(fd).st_size
+def resident_bytes(fd: int, size_bytes: int | None = None) -> int:
+    """Bytes of an open file's first `size_bytes` (None: all of it) that the page cache holds now, in whole pages."""
+    if size_bytes is None:
+        size_bytes = os.fstat(fd).st_size
     if size_bytes == 0:
         return 0
     stat = _Stat()

@@ -107,6 +107,7 @@ class CopyThreads:
         """Let every worker finish what it is doing, drop what it has not begun, and end it."""
         for worker in self._workers:
             worker.shutdown(wait=True, cancel_futures=True)
+        self.buffers.clear()
 
     def _submit(self, tensor: TensorId, task: Callable[[int], None]) -> Future[None]:
         thread = tensor.order % len(self._workers)

@@ -13,6 +13,7 @@ from typing import Any
 
 from dualblade.budget import Budget
 from dualblade.config import RunConfig
+from dualblade.errors import StorageError
 from dualblade.io_log import Operation
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import Eviction, PageCache
@@ -20,6 +21,9 @@ from dualblade.roofline import ComputeTime
 from dualblade.store import KVStore
 
 SCHEMA_VERSION = 1
+
+# Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.
+MOST_LEFT = 0.01
 
 
 def describe(
@@ -56,6 +60,25 @@ def describe(
         "process": _process(startup_s),
         "tokens": None,
     }
+
+
+def verify(result: dict[str, Any]) -> None:
+    """Hold the modes that were read back against those that were asked for.
+
+    Raises:
+        StorageError: direct I/O went through the page cache, or pages that were evicted are still there.
+    """
+    direct, eviction = result["io_mode"]["direct"], result["eviction"]
+    if direct and (not direct["o_direct"] or direct["resident_bytes_after"]):
+        raise StorageError(
+            f"the direct path was not direct: O_DIRECT in force is {direct['o_direct']} and the page cache holds "
+            f"{direct['resident_bytes_after']:,} bytes of its target; is another program reading it?"
+        )
+    if eviction["left_bytes"] > MOST_LEFT * eviction["asked_bytes"]:
+        raise StorageError(
+            f"of {eviction['asked_bytes']:,} bytes that were evicted the page cache still held "
+            f"{eviction['left_bytes']:,}; is another program reading the files in storage.directory?"
+        )
 
 
 def hit_rates(decoded: list[Operation], iterations: int) -> dict[str, Any]:

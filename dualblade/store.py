@@ -178,6 +178,7 @@ class KVStore:
         while self.paths:
             _, path = self.paths.popitem()
             path.close()
+        self._slots.clear()
 
     def __enter__(self) -> KVStore:
         return self

@@ -112,6 +112,7 @@ class BlockTarget:
         try:
             self._check_size(storage.lba_bytes)
             _check_direct(self.fd, str(self), storage.lba_bytes)
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the search for signatures read
         except BaseException:
             os.close(self.fd)
             raise
@@ -138,7 +139,7 @@ class BlockTarget:
         return _is_direct(self.fd)
 
     def resident_bytes(self) -> int:
-        return resident_bytes(self.fd)
+        return resident_bytes(self.fd, sum(self._range))
 
     def close(self) -> None:
         if self.fd >= 0:
