@@ -9,7 +9,6 @@ RESULTS ?= results
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
-TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help setup test figures bench doctor lint FORCE
@@ -44,11 +43,12 @@ $(VENV)/.system: scripts/system_packages.py
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# torch before the rest: whatever asks for it later is then satisfied, whichever build it is. PyPI has no CPU build for
-# Linux, so when pip's own sources lack it, it comes from PyTorch's index. A choice made once stays until TORCH changes.
+# torch before the rest: whatever asks for it later is then satisfied, whichever build it is. Where pip's sources have no
+# CPU build (PyPI has none for Linux), the plain one is taken, which brings CUDA; PIP_EXTRA_INDEX_URL can name PyTorch's
+# own index of CPU builds. A choice made once stays until TORCH changes.
 $(VENV)/torch.txt: $(VENV)/.system $(if $(filter-out $(TORCH_NOW),$(TORCH)),FORCE)
 	$(PIP) install setuptools==84.2.1
-	$(PIP) install "$(TORCH)" 2>$(VENV)/torch.log || $(PIP) install "$(TORCH)" --index-url $(TORCH_CPU_INDEX)
+	$(PIP) install "$(TORCH)" 2>$(VENV)/torch.log || $(PIP) install "$(TORCH:+cpu=)"
 	@echo "$(TORCH)" >$@
 
 $(VENV)/.packages: $(VENV)/torch.txt pyproject.toml
