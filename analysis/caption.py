@@ -53,7 +53,9 @@ def _storage(data: pd.DataFrame) -> str:
 
 
 def _storage_settings(data: pd.DataFrame) -> str:
-    disk = _each(optional(data, "environment.storage.model"), "of unknown model")
+    disk = _each(
+        optional(data, "environment.storage.model").fillna(optional(data, "environment.storage.name")), "unknown"
+    )
     file_system = _each(optional(data, "environment.storage.file_system"), "unknown file system")
     read_ahead = _each(optional(data, "environment.storage.read_ahead_kb"), "unknown")
     return f"disk {disk}, {file_system}, read_ahead_kb {read_ahead}"
@@ -71,7 +73,7 @@ def _workload(data: pd.DataFrame) -> str:
 
 def _compute(data: pd.DataFrame) -> str:
     gpu = _each(optional(data, "config.device.gpu.name"), "")
-    return f"each layer waits for the compute time of a {gpu} (roofline)" if gpu else "no compute time"
+    return f"each layer waits for the compute time of {gpu} (roofline)" if gpu else "no compute time"
 
 
 def _overhead_gb(data: pd.DataFrame) -> str:

@@ -30,7 +30,7 @@ RC: dict[Any, Any] = {
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "lines.linewidth": 1.1,
-    "lines.markersize": 4,
+    "lines.markersize": 3.6,
     "lines.markeredgewidth": 0.9,
     "errorbar.capsize": 1.5,
 }

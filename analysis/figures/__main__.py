@@ -38,7 +38,7 @@ FIGURES: Mapping[str, FigureModule] = {"thrashing": thrashing, "e2e_latency": e2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure if there is nothing, then draw."""
+    """Measure if there is nothing to draw, then draw."""
     parser = argparse.ArgumentParser(prog="python -m analysis.figures", description=__doc__)
     parser.add_argument(
         "--results", type=Path, default=DEFAULT_RESULTS, help="folder with results (default: %(default)s)"
@@ -46,28 +46,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
     options = parser.parse_args(arguments)
     try:
-        status, results = results_or_sweep(options.results)
-        return status if status == sweep.INTERRUPTED else draw_all(results, options.results, options.out)
+        check_folder(options.results)
+        results, selections = select(options.results)
+        if not any(map(is_drawable, selections.values())):
+            print(f"{options.results} holds nothing to draw yet: measuring the default sweep first", flush=True)
+            status = sweep.run_default_sweep(options.results)
+            if status == sweep.INTERRUPTED:
+                return status
+            if status:
+                print(f"the sweep ended with status {status}; drawing what it measured", file=sys.stderr)
+            results, selections = select(options.results)
+        print_some(results.skipped)
+        return draw_all(selections, options.results, options.out)
     except DualBladeError as error:
         print(error, file=sys.stderr)
         return 1
-
-
-def results_or_sweep(results_dir: Path) -> tuple[int, Results]:
-    """The results there are, or those of the default sweep; and the exit status of the sweep, 0 if there was none.
-
-    Raises:
-        ResultsError: the folder does not exist, or holds something else than results.
-    """
-    check_folder(results_dir)
-    results = load(results_dir)
-    if not results.runs.empty:
-        return 0, results
-    print(f"{results_dir} holds no finished run: measuring the default sweep first", flush=True)
-    status = sweep.run_default_sweep(results_dir)
-    if status:
-        print(f"the sweep ended with status {status}; drawing what it measured", file=sys.stderr)
-    return status, load(results_dir)
 
 
 def check_folder(results_dir: Path) -> None:
@@ -87,28 +80,38 @@ def check_folder(results_dir: Path) -> None:
         )
 
 
-def draw_all(results: Results, results_dir: Path, out_dir: Path) -> int:
-    """Draw what has data and say what has none; status 1 when nothing could be drawn."""
-    print_some(results.skipped)
+def select(results_dir: Path) -> tuple[Results, dict[str, Selection]]:
+    """Load, and choose the runs of each figure."""
+    results = load(results_dir)
     runs = metrics.measure(results)
-    runs = runs[runs["memory_gb"].notna()]
+    limited = runs[runs["memory_gb"].notna()]
+    return results, {name: figure.select(limited) for name, figure in FIGURES.items()}
+
+
+def is_drawable(selection: Selection) -> bool:
+    """A curve has two points at least."""
+    return bool(selection.runs["memory_gb"].nunique() > 1)
+
+
+def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Path) -> int:
+    """Draw what has data and say what would measure the rest; status 1 when nothing could be drawn."""
+    for name, selection in selections.items():
+        if is_drawable(selection):
+            draw(name, selection, out_dir)
+        else:
+            print(f"{name:<12} no results; measure them with: {sweep.command(name, results_dir)}")
+    return 0 if any(map(is_drawable, selections.values())) else 1
+
+
+def draw(name: str, selection: Selection, out_dir: Path) -> None:
+    """Draw one figure and say so in one line; then what it does not show."""
+    figure, runs = FIGURES[name], selection.runs
     out_dir.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(style.RC):
-        drawn = [draw(name, figure, runs, results_dir, out_dir) for name, figure in FIGURES.items()]
-    return 0 if any(drawn) else 1
-
-
-def draw(name: str, figure: FigureModule, runs: pd.DataFrame, results_dir: Path, out_dir: Path) -> bool:
-    """Draw one figure and say so in one line, or say what would measure it."""
-    selection = figure.select(runs)
-    if selection.runs.empty:
-        print(f"{name:<12} no results; measure them with: {sweep.command(name, results_dir)}")
-        return False
-    files = layout.save(figure.plot(selection.runs), out_dir / name, caption(figure.SUBJECT, selection.runs))
-    print(f"{name:<12} {len(selection.runs):>4} runs  {', '.join(str(path) for path in files)}")
+        files = layout.save(figure.plot(runs), out_dir / name, caption(figure.SUBJECT, runs))
+    print(f"{name:<12} {len(runs):>4} runs  {', '.join(str(path) for path in files)}")
     print_some(f"not in {name}: {text}" for text in selection.left_out)
-    print_some(f"incomplete {name}: {text}" for text in missing_points(selection.runs))
-    return True
+    print_some(f"incomplete {name}: {text}" for text in missing_points(runs))
 
 
 def print_some(sentences: Iterable[str]) -> None:

@@ -74,18 +74,23 @@ def test_failed_and_missing_points_are_told_and_the_rest_drawn(capsys: pytest.Ca
 
 @pytest.mark.usefixtures("no_sweep")
 def test_many_sentences_are_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
-    write_sweep(Path("results"), limits_gb=[2.0])
+    write_sweep(Path("results"), limits_gb=[2.0, 4.0])
     write_sweep(Path("results"), limits_gb=range(100, 120), variants=["baseline"], result={"status": "failed"})
     assert main([]) == 0
     _, err = capsys.readouterr()
     assert err.count("is left out") == 8 and "12 more" in err
 
 
-@pytest.mark.usefixtures("no_sweep")
-def test_runs_without_a_limit_have_no_place_in_these_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(Path("results"), memory_gb=None)
+@pytest.mark.parametrize("limits", [[None], [4.0]], ids=["no limit", "one limit"])
+def test_runs_that_make_no_curve_are_nothing_to_draw(
+    limits: list[float | None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake_harness("print('a sweep')")
+    for limit in limits:
+        write_run(Path("results"), memory_gb=limit)
     assert main([]) == 1
-    assert capsys.readouterr().out.count("no results") == 3
+    out, _ = capfd.readouterr()
+    assert "a sweep" in out and out.count("no results") == 3
 
 
 @pytest.mark.usefixtures("no_sweep")
