@@ -49,18 +49,23 @@ def main(arguments: list[str] | None = None) -> int:
         check_folder(options.results)
         results, selections = select(options.results)
         if not any(map(is_drawable, selections.values())):
-            print(f"{options.results} holds nothing to draw yet: measuring the default sweep first", flush=True)
-            status = sweep.run_default_sweep(options.results)
-            if status == sweep.INTERRUPTED:
-                return status
-            if status:
-                print(f"the sweep ended with status {status}; drawing what it measured", file=sys.stderr)
+            if measure(options.results) == sweep.INTERRUPTED:
+                return sweep.INTERRUPTED
             results, selections = select(options.results)
         print_some(results.skipped)
         return draw_all(selections, options.results, options.out)
     except DualBladeError as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def measure(results_dir: Path) -> int:
+    """Run the default sweep; its exit status. Points that it could not measure leave the rest to be drawn."""
+    print(f"{results_dir} holds nothing to draw yet: measuring the default sweep first", flush=True)
+    status = sweep.run_default_sweep(results_dir)
+    if status not in (0, sweep.INTERRUPTED):
+        print(f"the sweep ended with status {status}; drawing what there is", file=sys.stderr)
+    return status
 
 
 def check_folder(results_dir: Path) -> None:

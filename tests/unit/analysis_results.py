@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")
 LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 9.5, 9.75, 10.0, 11.0)
 ITERATIONS = 8
@@ -110,8 +108,7 @@ def write_run(
         "result.json": _override(synthetic_result(variant, memory_gb or 4.0, repetition), result or {}),
     }
     for name, document in documents.items():
-        text = yaml.safe_dump(document) if name.endswith(".yaml") else json.dumps(document)
-        (run_dir / name).write_text(text)
+        (run_dir / name).write_text(json.dumps(document))  # which is YAML, too
     return run_dir
 
 

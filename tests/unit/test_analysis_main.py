@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import sweep
+from analysis import layout, sweep
 from analysis.figures.__main__ import main
 from tests.unit.analysis_results import write_run, write_sweep
 
@@ -18,6 +18,12 @@ FIGURES = ("thrashing", "e2e_latency", "hit_rate")
 @pytest.fixture(autouse=True)
 def empty_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are composed but not rendered, which is what takes the time."""
+    monkeypatch.setattr(layout, "save", lambda figure, stem, caption: [stem.with_suffix(".png")])
 
 
 @pytest.fixture
@@ -61,7 +67,7 @@ def test_a_figure_without_data_names_the_command_that_measures_it(capsys: pytest
     assert not Path("drawn/thrashing.png").exists() and Path("drawn/hit_rate.png").exists()
 
 
-@pytest.mark.usefixtures("no_sweep")
+@pytest.mark.usefixtures("unsaved", "no_sweep")
 def test_failed_and_missing_points_are_told_and_the_rest_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     write_sweep(Path("results"), limits_gb=[2.0, 4.0])
     write_run(Path("results"), "dual_blade", 6.0, result={"status": "failed", "error": "the disk is full"})
@@ -72,7 +78,7 @@ def test_failed_and_missing_points_are_told_and_the_rest_drawn(capsys: pytest.Ca
     assert "incomplete hit_rate: dual_blade has no run at 6 GB" in err
 
 
-@pytest.mark.usefixtures("no_sweep")
+@pytest.mark.usefixtures("unsaved", "no_sweep")
 def test_many_sentences_are_cut_short(capsys: pytest.CaptureFixture[str]) -> None:
     write_sweep(Path("results"), limits_gb=[2.0, 4.0])
     write_sweep(Path("results"), limits_gb=range(100, 120), variants=["baseline"], result={"status": "failed"})
@@ -111,6 +117,7 @@ def test_a_wrong_folder_is_one_sentence(make: object, cause: str, capsys: pytest
     assert cause in err and "--results wrong" in err
 
 
+@pytest.mark.usefixtures("unsaved")
 @pytest.mark.parametrize("arguments", [[], ["--results", "results"], ["--results", "my results, new"]], ids=str)
 def test_without_results_the_default_sweep_is_measured_first(
     arguments: list[str], capfd: pytest.CaptureFixture[str]
@@ -133,6 +140,7 @@ def test_without_results_the_default_sweep_is_measured_first(
     assert out.count("runs") == 3
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_sweep_with_failed_points_is_drawn_and_told(capfd: pytest.CaptureFixture[str]) -> None:
     write_run(Path("results"), "baseline", 2.0, result={"status": "failed", "error": "no luck"})
     root = Path(__file__).parents[2]
