@@ -103,12 +103,7 @@ class KVStore:
             ConfigurationError: more tokens than the cache was made for.
             StorageError: an earlier store failed.
         """
-        rows = range(self.lengths[layer], self.lengths[layer] + k.shape[0])
-        if rows.stop > self.geometry.capacity_tokens:
-            raise ConfigurationError(
-                f"the cache holds {self.geometry.capacity_tokens} tokens and {rows.stop} are needed; "
-                "make it with a larger max_tokens"
-            )
+        rows = self._next_rows(layer, k.shape[0])
         self.lengths[layer] = rows.stop
         for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
             transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment)
@@ -124,19 +119,21 @@ class KVStore:
     def fetch(self, layer: int, room_tokens: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer's visible tokens so far, on the device, `[T + room_tokens, B, H, D]` each.
 
-        The last `room_tokens` rows are the caller's to fill. The memory is valid until the next `fetch` but one; the
+        The last `room_tokens` rows are the caller's to fill. The memory is valid until the next `fetch`; the
         next layer starts loading before this call waits, so storage works while the caller computes.
 
         Raises:
+            ConfigurationError: more tokens than the cache was made for.
             StorageError, IntegrityError: a transfer of this layer failed.
         """
+        self._next_rows(layer, room_tokens)
         slot = self._find(layer)
         if slot is None:
             slot = self._spare()
             self._load(layer, slot)
         self._current = slot
         following = (layer + 1) % self.geometry.n_layers
-        if following != layer and self.lengths[following]:
+        if following != layer and self.geometry.visible_rows(following, self.lengths[following]):
             self.prefetch(following)  # layer 0 again after the last one: it is read for the next token
         slot.wait()
         rows = len(slot.rows) + room_tokens
@@ -187,6 +184,16 @@ class KVStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _next_rows(self, layer: int, n_tokens: int) -> range:
+        """Rows that the layer's next tokens will take."""
+        rows = range(self.lengths[layer], self.lengths[layer] + n_tokens)
+        if rows.stop > self.geometry.capacity_tokens:
+            raise ConfigurationError(
+                f"the cache holds {self.geometry.capacity_tokens} tokens and {rows.stop} are needed; "
+                "make it with a larger max_tokens"
+            )
+        return rows
 
     def _find(self, layer: int) -> _Slot | None:
         """The slot that holds, or will hold, the layer's tokens as they are now."""
