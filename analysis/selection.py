@@ -91,4 +91,4 @@ def _describe(group: pd.DataFrame, values: pd.Series, reference: pd.Series) -> s
         for column in values.index[values != reference]
     ]
     variants = ", ".join(sorted(group["config.variant.name"].unique()))
-    return f"{len(group)} runs of {variants} with {', '.join(differing)}"
+    return f"{len(group)} {'run' if len(group) == 1 else 'runs'} of {variants} with {', '.join(differing)}"
