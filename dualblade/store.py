@@ -10,7 +10,7 @@ from types import TracebackType
 import torch
 
 from dualblade.config import StorageConfig, VariantConfig
-from dualblade.errors import ConfigurationError
+from dualblade.errors import ConfigurationError, IntegrityError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
 from dualblade.link import CopyLink
@@ -135,7 +135,11 @@ class KVStore:
         following = (layer + 1) % self.geometry.n_layers
         if following != layer and self.geometry.visible_rows(following, self.lengths[following]):
             self.prefetch(following)  # layer 0 again after the last one: it is read for the next token
-        slot.wait()
+        try:
+            slot.wait()
+        except IntegrityError:
+            self.synchronize()  # raises the failed store, when that is why there is nothing to read
+            raise
         rows = len(slot.rows) + room_tokens
         return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
 
