@@ -1,0 +1,146 @@
+"""A fresh memory cgroup for one run, on version 1 or 2 of the interface.
+
+Kernel documentation: admin-guide/cgroup-v1/memory.rst and admin-guide/cgroup-v2.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from experiments.errors import MachineError
+
+KILL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class MemoryCgroup(ABC):
+    """One group of the memory controller, by its directory."""
+
+    path: Path
+
+    version: ClassVar[int]
+    limit_file: ClassVar[str]
+    peak_file: ClassVar[str]
+    swap_off: ClassVar[tuple[str, str]]
+    oom_file: ClassVar[str]
+    uncharge_file: ClassVar[str | None] = None
+
+    @property
+    def procs(self) -> Path:
+        return self.path / "cgroup.procs"
+
+    def create(self) -> None:
+        """Make the group, and keep it from swapping: pages swapped out would not count against the limit."""
+        self.path.mkdir()
+        name, value = self.swap_off
+        if (self.path / name).exists():  # absent where the kernel has no swap
+            (self.path / name).write_text(value)
+
+    def set_limit(self, limit_bytes: int) -> int:
+        """Set the limit and return what the kernel took it for, in whole pages."""
+        (self.path / self.limit_file).write_text(str(limit_bytes))
+        in_force = int(self._read(self.limit_file))
+        if in_force != limit_bytes // mmap.PAGESIZE * mmap.PAGESIZE:
+            raise MachineError(
+                f"{self.path / self.limit_file} reads {in_force} after {limit_bytes} was written, so memory cannot be "
+                "limited here; use another cgroup hierarchy"
+            )
+        return in_force
+
+    @abstractmethod
+    def process_bytes(self) -> int:
+        """What is charged and cannot be dropped like page cache: anonymous memory and the kernel's own."""
+
+    def peak_bytes(self) -> int | None:
+        """Most that was ever charged; None where the kernel does not tell (version 2 before Linux 5.19)."""
+        return int(self._read(self.peak_file)) if (self.path / self.peak_file).exists() else None
+
+    def oom_kills(self) -> int:
+        return self._table(self.oom_file).get("oom_kill", 0)
+
+    def stat(self) -> dict[str, int]:
+        return self._table("memory.stat")
+
+    def destroy(self) -> None:
+        """Kill what is left in the group and remove it; a group that is gone already is no error."""
+        if not self.path.exists():
+            return
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        self._kill_all(deadline)
+        if self.uncharge_file:
+            (self.path / self.uncharge_file).write_text("0")
+        while not self._removed():  # a process that is just dying still holds its group
+            if time.monotonic() > deadline:
+                raise MachineError(f"the cgroup {self.path} stays busy; remove it by rmdir when its processes are gone")
+            time.sleep(0.01)
+
+    def _removed(self) -> bool:
+        try:
+            self.path.rmdir()
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                return False
+            if error.errno != errno.ENOENT:
+                raise
+        return True
+
+    def _kill_all(self, deadline: float) -> None:
+        while pids := self.procs.read_text().split():
+            if time.monotonic() > deadline:
+                raise MachineError(f"processes {', '.join(pids)} in {self.path} do not die; end them by hand")
+            for pid in pids:
+                _kill(int(pid))
+            time.sleep(0.01)
+
+    def _read(self, name: str) -> str:
+        return (self.path / name).read_text()
+
+    def _table(self, name: str) -> dict[str, int]:
+        return {key: int(value) for key, value in (line.split() for line in self._read(name).splitlines())}
+
+
+class CgroupV1(MemoryCgroup):
+    version = 1
+    limit_file = "memory.limit_in_bytes"
+    peak_file = "memory.max_usage_in_bytes"
+    swap_off = ("memory.swappiness", "0")
+    oom_file = "memory.oom_control"
+    uncharge_file = "memory.force_empty"  # a removed group lives on as long as page cache is charged to it
+
+    def process_bytes(self) -> int:
+        return self.stat()["rss"] + int(self._read("memory.kmem.usage_in_bytes"))
+
+
+class CgroupV2(MemoryCgroup):
+    version = 2
+    limit_file = "memory.max"
+    peak_file = "memory.peak"
+    swap_off = ("memory.swap.max", "0")
+    oom_file = "memory.events"
+    kernel_parts: ClassVar = ("kernel_stack", "pagetables", "percpu", "sock", "slab")  # before Linux 5.18
+
+    def process_bytes(self) -> int:
+        stat = self.stat()
+        return stat["anon"] + stat.get("kernel", sum(stat[part] for part in self.kernel_parts))
+
+
+VERSIONS: dict[int, type[MemoryCgroup]] = {cls.version: cls for cls in (CgroupV1, CgroupV2)}
+
+
+def destroy(version: int, path: str) -> None:
+    """Undo `create`, by plain data, as the journal keeps it."""
+    VERSIONS[version](Path(path)).destroy()
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

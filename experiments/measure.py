@@ -1,0 +1,190 @@
+"""Measures one point: storage, cgroup, engine, limit, result. Every step is undone whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dualblade.config import GB
+from dualblade.errors import BudgetError, DualBladeError
+from experiments import environment
+from experiments.block_device import readahead
+from experiments.caches import drop_caches
+from experiments.cgroup import MemoryCgroup
+from experiments.engine import Engine, Event, running
+from experiments.errors import MachineError, RunError
+from experiments.hierarchy import fresh_cgroup
+from experiments.journal import Journal
+from experiments.point import Point, Settings
+from experiments.results import ENGINE_LOG, ENVIRONMENT, RESULT, Results, Workspace
+from experiments.scratch import scratch_folder
+
+# What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
+# growth while files are written. Below it the kernel kills the process sooner or later.
+LEAST_BUDGET_BYTES = 8 << 20
+
+Report = Callable[[Event], None]
+
+
+def measure(point: Point, settings: Settings, results: Results, journal: Journal, report: Report) -> Mapping[str, Any]:
+    """Run the engine on one point and put its result, good or failed, in place; returns what result.json holds.
+
+    Raises:
+        MachineError: no point can be measured here; nothing is recorded.
+    """
+    start = time.monotonic()
+    with results.workspace(settings.experiment, point, journal) as workspace:
+        run = _Run(point, settings.deadline_s, workspace, journal, report)
+        try:
+            result = run.execute()
+        except MachineError:
+            raise
+        except DualBladeError as error:
+            result = {"schema": 1, "status": "failed", "error": str(error), "variant": point.run.variant.name}
+            workspace.write_json(RESULT, result)
+        run.record["harness_s"] = run.seconds | _overhead(result, time.monotonic() - start)
+        workspace.write_json(ENVIRONMENT, run.record)
+        workspace.write_config(point.config)
+        workspace.publish()
+    return result
+
+
+@dataclass
+class _Run:
+    """One engine from start to end; `record` becomes environment.json, `seconds` its time by step."""
+
+    point: Point
+    deadline_s: float
+    workspace: Workspace
+    journal: Journal
+    report: Report
+    record: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def execute(self) -> dict[str, Any]:
+        """All steps, in the order in which the state of the machine needs them."""
+        with contextlib.ExitStack() as stack:
+            with self._step("prepare"):
+                scratch, group = self._prepare(stack)
+            with self._step("start_engine"):
+                engine = self._start(stack, group)
+            # Only now, when the engine is in memory: what it read to get there is dropped as well, mapped libraries
+            # excepted, and does not count as page cache of the run.
+            with self._step("drop_caches"):
+                self.record["cache_drop"] = drop_caches(scratch)
+            with self._step("limit"):
+                self._limit(group)
+            with self._step("run"):
+                result = self._go(engine, group)
+            with self._step("clean_up"):
+                stack.close()
+        return result
+
+    def _prepare(self, stack: contextlib.ExitStack) -> tuple[Path, MemoryCgroup]:
+        storage = self.point.run.storage
+        directory = Path(storage.directory)
+        scratch = stack.enter_context(scratch_folder(directory, self.point.file_bytes, self.journal))
+        before_kib = stack.enter_context(readahead(scratch, storage.read_ahead_kb, self.journal))
+        group = stack.enter_context(fresh_cgroup(self.journal))
+        self.record |= environment.collect(scratch)
+        self.record["storage"]["read_ahead_kb_before"] = before_kib
+        self.record |= {
+            "config_hash": self.point.config_hash,
+            "testbed": self.point.testbed,
+            "emulated": False,
+            "cgroup": {"version": group.version, "path": str(group.path)},
+        }
+        self.workspace.write_config(self.point.engine_config(scratch))
+        return scratch, group
+
+    def _start(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> Engine:
+        folder = self.workspace.folder
+        arguments = [str(folder), "--handshake"]
+        engine = stack.enter_context(running(arguments, group.procs, folder / ENGINE_LOG, self.deadline_s))
+        if engine.wait_for("ready") is None:
+            raise self._why(engine, group)
+        return engine
+
+    def _limit(self, group: MemoryCgroup) -> None:
+        """Set the limit from what the engine needs without KV, which it has all allocated by now."""
+        process_bytes, budget_bytes = group.process_bytes(), self.point.budget_bytes
+        limits = {"process_bytes": process_bytes, "budget_bytes": budget_bytes, "limit_bytes": None}
+        self.record["cgroup"] |= limits
+        if budget_bytes is not None:
+            check_budget(self.point, budget_bytes, process_bytes)
+            self.record["cgroup"]["limit_bytes"] = group.set_limit(process_bytes + budget_bytes)
+
+    def _go(self, engine: Engine, group: MemoryCgroup) -> dict[str, Any]:
+        engine.send({"event": "go"})
+        process_peak_bytes = 0
+        for event in engine.events():
+            self.report(event)
+            process_peak_bytes = max(process_peak_bytes, group.process_bytes())
+        self.record["cgroup"] |= {
+            "process_peak_bytes": process_peak_bytes,
+            "peak_bytes": group.peak_bytes(),
+            "oom_kills": group.oom_kills(),
+        }
+        result = self.workspace.read_result()
+        if engine.exit_code() or result is None:
+            raise self._why(engine, group)
+        return result
+
+    def _why(self, engine: Engine, group: MemoryCgroup) -> RunError:
+        """Why an engine ended early: its own word, else the kernel's."""
+        code = engine.exit_code()
+        result = self.workspace.read_result()
+        if result and result.get("error"):
+            return RunError(result["error"])
+        if group.oom_kills():
+            limits = self.record["cgroup"]
+            return RunError(
+                f"the kernel killed the engine at its memory limit of {limits['limit_bytes']:,} bytes, of which the "
+                f"process needed {limits['process_bytes']:,} before the run; raise memory_gb"
+            )
+        if code < 0:
+            return RunError(f"the engine was killed by {signal.Signals(-code).name}; run the point again")
+        log = (self.workspace.folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
+        last = log[-1] if log else "nothing"
+        return RunError(f"the engine ended with code {code} and the last it wrote was: {last}")
+
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.monotonic() - start
+
+
+def check_budget(point: Point, budget_bytes: int, process_bytes: int) -> None:
+    """Refuse a limit that the engine cannot live with, or that the machine cannot grant.
+
+    Raises:
+        BudgetError: with what is needed and what there is.
+    """
+    least_bytes = process_bytes + LEAST_BUDGET_BYTES
+    least_gb = point.paper_overhead_gb + LEAST_BUDGET_BYTES * point.run.scale / GB
+    if budget_bytes < LEAST_BUDGET_BYTES:
+        raise BudgetError(
+            f"the process needs {process_bytes:,} bytes and the limit is {process_bytes + budget_bytes:,}, which "
+            f"leaves {budget_bytes:,} for I/O; it needs at least {least_bytes:,}, which is memory_gb={least_gb:.2f} at "
+            f"scale={point.run.scale} and paper_overhead_gb={point.paper_overhead_gb:g}"
+        )
+    available_bytes = environment.available_bytes()
+    if budget_bytes > available_bytes:
+        raise BudgetError(
+            f"the limit leaves {budget_bytes:,} bytes for page cache and this machine has only {available_bytes:,} "
+            "available, so the machine and not the limit would decide; lower memory_gb or raise scale"
+        )
+
+
+def _overhead(result: Mapping[str, Any], total_s: float) -> dict[str, float]:
+    """Total seconds of the run so far, and those that were not the engine's prefill and decode."""
+    measured_s = result.get("prefill_s", 0.0) + sum(result.get("decode_s", []))
+    return {"total": total_s, "overhead": total_s - measured_s}

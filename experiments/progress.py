@@ -1,0 +1,143 @@
+"""How a sweep is doing: a bar with ETA on a terminal, one line per point elsewhere."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from experiments.results import State
+from experiments.sweep import count_points
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Event = Mapping[str, Any]
+
+
+class SweepCallback(Callback):
+    """Tells the display how many points Hydra is about to run."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        display().total = count_points(config)
+
+
+class Display:
+    """Plain lines; keeps the counts by which the sweep ends."""
+
+    def __init__(self) -> None:
+        self.total = 1
+        self.counts: Counter[State] = Counter()
+        self._measured_s: list[float] = []
+        self._started = 0
+
+    def begin(self, label: str) -> None:
+        """A point is going to be measured."""
+        self._started += 1
+
+    def event(self, event: Event) -> None:
+        """Something the engine said."""
+
+    def skipped(self, state: State) -> None:
+        """A point has a result already."""
+        self._started += 1
+        self.counts[state] += 1
+
+    def measured(self, label: str, result: Event, seconds: float) -> None:
+        """A run ended, with a measurement or without."""
+        self._measured_s.append(seconds)
+        state = State.DONE if result["status"] == "done" else State.FAILED
+        self.counts[state] += 1
+        text = describe(result) if state is State.DONE else f"failed: {result['error']}"
+        self.line(f"{self._position()} {label}: {text} ({seconds:.1f} s){self._eta()}", state)
+
+    def refused(self, label: str, error: str) -> None:
+        """The configuration of a point cannot be used at all."""
+        self._started += 1
+        self.counts[State.FAILED] += 1
+        self.line(f"{self._position()} {label}: failed: {error}", State.FAILED)
+
+    def close(self) -> None:
+        """Say how the sweep ended, unless it was one point, which said so itself."""
+        done = sum(self.counts.values())
+        if done > 1 or State.STALE in self.counts or self.counts[State.DONE] > len(self._measured_s):
+            counts = ", ".join(f"{count} {state.value}" for state, count in self.counts.items())
+            self.line(f"{done} of {self.total} points: {counts} ({len(self._measured_s)} measured now)")
+        if State.STALE in self.counts:
+            self.line("stale: measured with another engine, kernel or device; rerun_stale=true measures them again")
+
+    def line(self, text: str, state: State = State.DONE) -> None:
+        print(text, file=sys.stderr if state is State.FAILED else sys.stdout, flush=True)
+
+    def _position(self) -> str:
+        return f"[{self._started:>{len(str(self.total))}}/{self.total}]"
+
+    def _eta(self) -> str:
+        """Points that may yet be skipped count as if they had to be measured."""
+        left = self.total - self._started
+        if not left:
+            return ""
+        return f", {duration(left * sum(self._measured_s) / len(self._measured_s))} left"
+
+
+class BarDisplay(Display):
+    """The same with two bars below the lines. No refresh thread: it would run beside what is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bars = _bars()
+        self._sweep = self._bars.add_task("sweep", total=None, phase="")
+        self._point = self._bars.add_task("", total=None, phase="")
+
+    def begin(self, label: str) -> None:
+        super().begin(label)
+        self._bars.start()
+        self._bars.update(self._sweep, total=self.total, completed=self._started - 1)
+        self._bars.reset(self._point, description=label, total=None, phase="")
+        self._bars.refresh()
+
+    def event(self, event: Event) -> None:
+        if event.get("event") == "progress":
+            self._bars.update(self._point, completed=event["done"], total=event["of"], phase=event["phase"])
+            self._bars.refresh()
+
+    def close(self) -> None:
+        self._bars.stop()
+        super().close()
+
+    def line(self, text: str, state: State = State.DONE) -> None:
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@functools.cache
+def display() -> Display:
+    """The one display of this process: Hydra makes the callback, the runner makes the rest."""
+    return BarDisplay() if sys.stdout.isatty() else Display()
+
+
+def describe(result: Event) -> str:
+    """A measurement in one line."""
+    decode_s = result["decode_s"][1:] or result["decode_s"]
+    hit_rate = result["hit_rate"]["decode"]
+    hit = "" if hit_rate is None else f", hit rate {hit_rate:.1%}"
+    return f"prefill {result['prefill_s']:.2f} s, decode {sum(decode_s) / len(decode_s):.3f} s/token{hit}"
+
+
+def duration(seconds: float) -> str:
+    """As a person says it."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def _bars() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # slow to import, terminals only
+
+    label, phase = TextColumn("{task.description:<40}"), TextColumn("{task.fields[phase]}")
+    return Progress(label, BarColumn(), MofNCompleteColumn(), phase, auto_refresh=False, transient=True)

@@ -1,0 +1,92 @@
+"""Measure one point, or a Hydra multirun of them: `python -m experiments.run [-m] OVERRIDES`.
+
+`variant=baseline memory_gb=4` is a point, `-m variant=baseline,dual_blade memory_gb=2,4,6` a sweep of six, and
+`+experiment=hit_rate` one that conf/experiment/ describes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from dualblade.errors import DualBladeError
+from experiments.environment import current_fingerprint
+from experiments.errors import MachineError
+from experiments.hierarchy import enter_scope
+from experiments.point import Point, Settings
+from experiments.progress import display
+from experiments.results import Results, State
+from experiments.session import Session
+from experiments.sweep import CONF, plain, register_resolvers
+from experiments.wording import sentence
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """0: every point has a result; 1: some failed, or the configuration cannot be used; 130: interrupted."""
+    enter_scope(["-m", "experiments.run", *sys.argv[1:]])
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, _end)
+    register_resolvers()
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions come out as they are, to be worded below
+    try:
+        with Session() as session:
+            run = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+            run(lambda config: run_point(config, session))()
+    except (HydraException, OmegaConfBaseException, DualBladeError, OSError) as error:
+        print(f"experiments.run: {sentence(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("experiments.run: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        display().close()
+    return 1 if display().counts[State.FAILED] else 0
+
+
+def run_point(config: DictConfig, session: Session) -> None:
+    """What Hydra runs for each point. A point that fails is recorded, and the sweep goes on."""
+    try:
+        values = plain(config)
+        point, settings = Point.from_config(values), Settings.from_config(values)
+    except (DualBladeError, OmegaConfBaseException) as error:
+        display().refused(" ".join(HydraConfig.get().overrides.task), sentence(error))
+        return
+    try:
+        skip_or_measure(point, settings, session)
+    except MachineError as error:
+        raise SystemExit(f"experiments.run: {error}") from None
+
+
+def skip_or_measure(point: Point, settings: Settings, session: Session) -> None:
+    """Take the result that there is, or make one."""
+    results = Results(settings.results_dir)
+    record = results.find(point)
+    state = record.state(current_fingerprint(Path(point.run.storage.directory))) if record else State.TO_DO
+    if state is State.DONE or (state is State.STALE and not settings.rerun_stale):
+        display().skipped(state)
+        return
+    start = time.monotonic()
+    display().begin(point.label)
+    result = session.measure(point, settings, results, display().event)
+    display().measured(point.label, result, time.monotonic() - start)
+
+
+def _end(signum: int, frame: FrameType | None) -> None:
+    """A request to end is an exception like Ctrl-C's, so that all steps are undone."""
+    raise SystemExit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Which points a Hydra multirun has: composed here for counting and for the status, run by Hydra itself."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.engine import PROJECT
+
+CONF = PROJECT / "conf"
+
+
+def register_resolvers() -> None:
+    """`${package_file:PACKAGE,NAME}`: a data file of an installed package, or null."""
+    OmegaConf.register_new_resolver("package_file", _package_file, replace=True)
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed configuration as plain data, without Hydra's own section."""
+    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items() if key != "hydra"}
+
+
+def count_points(config: DictConfig) -> int:
+    """Points of the multirun whose composed configuration this is."""
+    return len(_combinations(config))
+
+
+def compose_points(overrides: Sequence[str]) -> list[dict[str, Any]]:
+    """The configurations that `experiments.run -m OVERRIDES` would run, in its order."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        fixed = [override for override in overrides if not _parse(override).is_sweep_override()]
+        config = compose("config", fixed, return_hydra_config=True)
+        if config.hydra.mode != RunMode.MULTIRUN and len(fixed) == len(overrides):
+            return [plain(compose("config", list(overrides)))]
+        config.hydra.overrides.task = list(overrides)
+        composed = functools.cache(lambda *choices: compose("config", list(choices)))
+        return [_with_values(composed(*choices), values) for choices, values in map(_split, _combinations(config))]
+
+
+def _combinations(config: DictConfig) -> list[list[str]]:
+    """Overrides of each point, as Hydra's own sweeper makes them: later arguments take the place of earlier ones."""
+    swept = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    overrides = OverridesParser.create().parse_overrides([*swept, *config.hydra.overrides.task])
+    (points,) = BasicSweeper.split_arguments(overrides, None)
+    return points
+
+
+def _split(overrides: list[str]) -> tuple[list[str], list[str]]:
+    """Choices of configuration files, and values set on top: composing takes 80 ms, setting a value none."""
+    values = [item for item in overrides if item[0] not in "+~" and not (CONF / item.partition("=")[0]).is_dir()]
+    return [item for item in overrides if item not in values], values
+
+
+def _with_values(composed: DictConfig, values: list[str]) -> dict[str, Any]:
+    config = copy.deepcopy(composed)
+    for override in map(_parse, values):
+        OmegaConf.update(config, override.key_or_group, override.value())
+    return plain(config)
+
+
+@functools.cache
+def _parse(override: str) -> Override:
+    return OverridesParser.create().parse_override(override)
+
+
+def _package_file(package: str, name: str) -> str | None:
+    """Found without importing the package."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name(name)
+    return str(path) if path.exists() else None
