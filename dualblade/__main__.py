@@ -16,10 +16,9 @@ import torch
 from dualblade.budget import measure_budget
 from dualblade.config import RunConfig
 from dualblade.errors import DualBladeError
-from dualblade.io_log import write_log
-from dualblade.replay import replay
+from dualblade.io_log import prepare_log, write_log
+from dualblade.replay import Replay
 from dualblade.result import describe, failure, seconds_since_start, verify, write_result
-from dualblade.roofline import compute_time
 from dualblade.store import KVStore
 
 
@@ -50,14 +49,15 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     torch.set_num_threads(1)
     storage = config.storage
     with KVStore(config.geometry(), storage, copy_threads=config.device.copy_threads) as store:
+        workload = Replay(store, config)
+        prepare_log()
         startup_s = seconds_since_start()
         if handshake:
             _await_limit()
         budget = measure_budget()
         store.bind(config.variant, budget.b_pc_bytes)
-        compute = compute_time(config)
-        prefill_s, decode_s = replay(store, config.workload.prompt_tokens, config.iterations, compute, _progress)
-        result = describe(config, store, budget, compute, prefill_s, decode_s, startup_s)
+        prefill_s, decode_s = workload.run(_progress)
+        result = describe(config, store, budget, workload.compute, prefill_s, decode_s, startup_s)
         verify(result)
         operations = store.operations
     write_log(operations, run_dir / "kv_io.parquet")

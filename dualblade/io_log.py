@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 class Operation:
     """A read or a write of some rows of one tensor: the transfer to or from storage, and the copy over the link.
 
-    Times are CLOCK_MONOTONIC nanoseconds. `device_bytes` is what the kernel accounted to the copy thread as block I/O
-    during the operation (getrusage: ru_inblock, ru_oublock); for a buffered write that is what it dirtied.
+    Times are CLOCK_MONOTONIC nanoseconds. The device's bytes are what the kernel accounted to the copy thread as block
+    I/O during the operation (getrusage: ru_inblock, ru_oublock). A buffered write is accounted when it dirties a page,
+    and it may read: the rest of a page that it changes in part, and what readahead takes along.
     """
 
     phase: str
@@ -29,7 +30,8 @@ class Operation:
     first_row: int
     rows: int
     bytes: int
-    device_bytes: int
+    device_read_bytes: int
+    device_written_bytes: int
     storage_start_ns: int
     storage_end_ns: int
     link_start_ns: int
@@ -38,6 +40,11 @@ class Operation:
 
 _ARROW = {"str": pa.string(), "int": pa.int64()}
 SCHEMA = pa.schema([(f.name, _ARROW[str(f.type)]) for f in fields(Operation)])
+
+
+def prepare_log() -> None:
+    """Let Arrow allocate what it needs to write now, before memory is limited."""
+    pq.write_table(SCHEMA.empty_table(), pa.BufferOutputStream())
 
 
 def write_log(operations: Iterable[Operation], path: Path) -> None:

@@ -85,6 +85,8 @@ class CopyThreads:
             ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=_start_worker)
             for index in range(n_threads)
         ]
+        for started in [worker.submit(int) for worker in self._workers]:
+            started.result()  # threads and their stacks are made now, not when memory has become scarce
 
     def store(self, transfer: Transfer) -> Future[None]:
         """Queue device -> pinned -> storage; the device memory must not change before it is done."""
@@ -165,7 +167,8 @@ class CopyThreads:
                 first_row=rows.start,
                 rows=len(rows),
                 bytes=len(rows) * self._geometry.row_bytes(tensor),
-                device_bytes=storage.read_bytes if op == "read" else storage.written_bytes,
+                device_read_bytes=storage.read_bytes,
+                device_written_bytes=storage.written_bytes,
                 storage_start_ns=storage.start_ns,
                 storage_end_ns=storage.end_ns,
                 link_start_ns=link_start_ns,

@@ -104,7 +104,8 @@ def traffic(operations: Iterable[Operation]) -> dict[str, int]:
     sums = {"asked_read": 0, "device_read": 0, "asked_write": 0, "device_write": 0}
     for op in operations:
         sums[f"asked_{op.op}"] += op.bytes
-        sums[f"device_{op.op}"] += op.device_bytes
+        sums["device_read"] += op.device_read_bytes
+        sums["device_write"] += op.device_written_bytes
     return sums
 
 
