@@ -54,13 +54,13 @@ def hit_rate_axis(axes: Axes) -> None:
 def finish_memory_axis(panels: Sequence[Axes], data: pd.DataFrame, mark_height: float) -> None:
     """Dress panels that share an x axis: label below the last, budget / KV above the first, the working set in each.
 
-    The working set's mark is named in the last panel, `mark_height` (0 to 1) above its bottom, where no curve passes.
+    The working set's mark is named in the first panel, `mark_height` (0 to 1) above its bottom, where no curve passes.
     """
     panels[-1].set_xlabel("Memory limit (GB, paper's scale)")
     panels[-1].xaxis.set_major_locator(MultipleLocator(1))
     for axes in panels:
         axes.axvline(full_hit_gb(data), color="0.45", linewidth=0.7, linestyle=(0, (4, 2)), zorder=1)
-    panels[-1].annotate(
+    panels[0].annotate(
         "KV fits",
         xy=(full_hit_gb(data), mark_height),
         xycoords=("data", "axes fraction"),

@@ -30,7 +30,7 @@ def plot(data: pd.DataFrame) -> Figure:
         draw_curves(decode, runs, "decode_s_per_token")
         latency_axis(prefill, "Prefill (s)")
         latency_axis(decode, "Decode (s/token)")
-        finish_memory_axis((prefill, decode), runs, mark_height=0.07)
+        finish_memory_axis((prefill, decode), runs, mark_height=0.12)
         if len(ssds) > 1:
             prefill.set_title(name)
     add_legend(figure, n_columns=2 * len(ssds))

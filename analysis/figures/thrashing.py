@@ -30,7 +30,7 @@ def plot(data: pd.DataFrame) -> Figure:
     latency_axis(prefill, "Prefill (s)")
     latency_axis(decode, "Decode (s/token)")
     hit_rate_axis(hit_rate)
-    finish_memory_axis((prefill, decode, hit_rate), data, mark_height=0.5)
+    finish_memory_axis((prefill, decode, hit_rate), data, mark_height=0.12)
     add_legend(figure)
     add_note(figure, data)
     return figure
