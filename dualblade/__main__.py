@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,6 +21,9 @@ from dualblade.io_log import prepare_log, write_log
 from dualblade.replay import Replay
 from dualblade.result import describe, failure, seconds_since_start, verify, write_result
 from dualblade.store import KVStore
+
+if TYPE_CHECKING:
+    from dualblade.generation import LoadedModel
 
 
 def main() -> int:
@@ -46,10 +50,10 @@ def main() -> int:
 
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     """Allocate, wait for the limit, plan, run, and write down what was measured."""
-    torch.set_num_threads(1)
-    storage = config.storage
-    with KVStore(config.geometry(), storage, copy_threads=config.device.copy_threads) as store:
-        workload = Replay(store, config)
+    model = _load_model(config)
+    geometry, device = (model.geometry, model.device) if model else (config.geometry(), "cpu")
+    with KVStore(geometry, config.storage, device=device, copy_threads=config.device.copy_threads) as store:
+        workload = model.start(store, config) if model else Replay(store, config)
         prepare_log()
         startup_s = seconds_since_start()
         if handshake:
@@ -57,11 +61,21 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         budget = measure_budget()
         store.bind(config.variant, budget.b_pc_bytes)
         prefill_s, decode_s = workload.run(_progress)
-        result = describe(config, store, budget, workload.compute, prefill_s, decode_s, startup_s)
+        result = describe(config, store, budget, workload.compute, prefill_s, decode_s, startup_s, workload.tokens)
         verify(result)
         operations = store.operations
     write_log(operations, run_dir / "kv_io.parquet")
     write_result(result, run_dir / "result.json")
+
+
+def _load_model(config: RunConfig) -> LoadedModel | None:
+    """The model of a run that has one; only then is transformers imported, and a core wanted for compute."""
+    if config.workload.source == "replay":
+        torch.set_num_threads(1)
+        return None
+    from dualblade.generation import LoadedModel
+
+    return LoadedModel(config)
 
 
 def _await_limit() -> None:

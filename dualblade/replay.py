@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -21,6 +22,8 @@ class Replay:
 
     Those are random values, `[T, B, H, D]`, the same for all tensors of one shape.
     """
+
+    tokens: dict[str, Any] | None = None  # what a model run has to show
 
     def __init__(self, store: KVStore, config: RunConfig) -> None:
         self._store = store

@@ -34,6 +34,7 @@ def describe(
     prefill_s: float,
     decode_s: list[float],
     startup_s: float,
+    tokens: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Everything that is known at the end of a run, while the store is still open."""
     decoded = [op for op in store.operations if 1 <= op.iteration <= len(decode_s)]
@@ -58,7 +59,7 @@ def describe(
         "pipeline": {"strategy": "none"},
         "compute": dataclasses.asdict(compute),
         "process": _process(startup_s),
-        "tokens": None,
+        "tokens": tokens,
     }
 
 

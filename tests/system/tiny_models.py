@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, PreTrainedConfig
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
+
+from dualblade.variants import variant_named
 
 VOCABULARY = 128
 _SIZES: dict[str, Any] = {
@@ -65,3 +79,46 @@ def prompts(batch_size: int, n_tokens: int = 19) -> dict[str, torch.Tensor]:
     for sequence in range(batch_size):
         mask[sequence, : 2 * sequence] = 0
     return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def save_tiny_llama(folder: Path) -> Path:
+    """A model run's weights: a Llama with grouped heads, and a tokenizer with one token for each byte."""
+    symbols = ["<pad>", "<end>", *sorted(ByteLevel.alphabet())]
+    tokenizer = Tokenizer(BPE({symbol: number for number, symbol in enumerate(symbols)}, []))
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>").save_pretrained(folder)
+    torch.manual_seed(3)
+    sizes = {**_GROUPED, "head_dim": 8, "vocab_size": len(symbols), "bos_token_id": None, "eos_token_id": 1}
+    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(folder)
+    return folder
+
+
+def tiny_llama_run(weights: Path, directory: Path, **workload: Any) -> dict[str, Any]:
+    """config.yaml of a model run with these weights, checksums on."""
+    return {
+        "variant": dataclasses.asdict(variant_named("dual_blade")),
+        "model": {
+            "name": "tiny_llama",
+            "n_layers": 3,
+            "n_heads": 6,
+            "n_kv_heads": 2,
+            "head_dim": 8,
+            "hidden_size": 48,
+            "intermediate_size": 64,
+            "mlp_matrices": 3,
+            "dtype": "float32",
+            "weights": str(weights),
+        },
+        "workload": {
+            "name": "text",
+            "batch_size": 2,
+            "prompt_tokens": 24,
+            "generated_tokens": 7,
+            "source": "model",
+            "prompts": str(weights / "prompts.txt"),
+            **workload,
+        },
+        "storage": {"name": "file", "directory": str(directory), "checksum": True},
+        "device": {"name": "host"},
+    }

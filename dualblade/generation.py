@@ -1,0 +1,183 @@
+"""Model runs: real weights and real prompts, decoded greedily with the KV cache on storage.
+
+A model run makes the same calls of the same store as a replay; its compute is the model's own.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, StoppingCriteria, StoppingCriteriaList
+
+from dualblade.cache import StoredCache
+from dualblade.config import ModelConfig, RunConfig
+from dualblade.errors import ConfigurationError
+from dualblade.geometry import KVGeometry, LayerShape
+from dualblade.model_geometry import model_layers
+from dualblade.replay import Progress
+from dualblade.roofline import ComputeTime
+from dualblade.sequences import Sequences
+from dualblade.store import KVStore
+
+
+class LoadedModel:
+    """The weights of a run, their tokenizer and their KV geometry, ready before the store is made."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.weights, self.tokenizer = _load(config.model, config.device.link)
+        self.layers = model_layers(self.weights.config)
+        shapes = tuple(layer.shape for layer in self.layers if layer.shape)
+        _hold_against(config.model, shapes)
+        self.geometry = KVGeometry(shapes, config.batch_size, config.capacity_tokens, config.model.dtype)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(self.weights.device)
+
+    def start(self, store: KVStore, config: RunConfig) -> Generation:
+        return Generation(store, config, self)
+
+
+class Generation:
+    """A run's prefill and decode phases by the model itself; `tokens` tells what came out."""
+
+    def __init__(self, store: KVStore, config: RunConfig, model: LoadedModel) -> None:
+        self.compute = ComputeTime("the model itself", 0.0, 0.0)
+        self.tokens: dict[str, Any] | None = None
+        self._store = store
+        self._model = model
+        self._iterations = config.iterations
+        self._inputs = _tokenize(config, model)
+        self._warm_up()
+
+    def run(self, progress: Progress) -> tuple[float, list[float]]:
+        """Prefill, then decode: (prefill seconds, seconds of each decode iteration).
+
+        Every sequence gets the same number of tokens, whether or not its text has come to an end.
+        """
+        tokenizer = self._model.tokenizer
+        n_tokens = self._iterations + 1
+        clock = _Clock(self._store, self._iterations, progress)
+        generated = self._model.weights.generate(
+            **self._inputs,
+            cache=StoredCache(self._model.layers, Sequences.on(self._store)),
+            do_sample=False,
+            num_beams=1,
+            min_new_tokens=n_tokens,
+            max_new_tokens=n_tokens,
+            pad_token_id=tokenizer.pad_token_id,
+            stopping_criteria=StoppingCriteriaList([clock]),
+        )
+        ids = generated[:, -n_tokens:]
+        self.tokens = {"ids": ids.tolist(), "text": tokenizer.batch_decode(ids, skip_special_tokens=True)}
+        return clock.seconds[0], clock.seconds[1:]
+
+    @torch.no_grad()
+    def _warm_up(self) -> None:
+        """One token without a cache: torch starts its threads and loads its kernels now."""
+        self._model.weights(input_ids=self._inputs["input_ids"][:, -1:], use_cache=False)
+
+
+class _Clock(StoppingCriteria):
+    """Notes the end of prefill and of each decode iteration; generate asks it after every token whether to stop."""
+
+    def __init__(self, store: KVStore, iterations: int, progress: Progress) -> None:
+        self._store = store
+        self._iterations = iterations
+        self._progress = progress
+        self._start = time.perf_counter()
+        self.seconds: list[float] = []
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        iteration = len(self.seconds)
+        if iteration in (0, self._iterations):
+            self._store.synchronize()  # prefill, and the run, end when every token is on its path
+        now = time.perf_counter()
+        self.seconds.append(now - self._start)
+        if iteration == 0:
+            self._progress("prefill", 1, 1)
+        else:
+            self._progress("decode", iteration, self._iterations)
+        self._start = time.perf_counter()
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+def _load(model: ModelConfig, link: str) -> tuple[Any, Any]:
+    """The model and its tokenizer from a folder in Hugging Face format, or from one GGUF file."""
+    if model.weights is None:
+        raise ConfigurationError(
+            "model.weights is not set, and this workload runs the model itself; give a local folder in Hugging Face "
+            "format or a GGUF file, or a workload whose source is replay"
+        )
+    path = Path(model.weights)
+    if not path.exists():
+        raise ConfigurationError(
+            f"model.weights={path} does not exist; give a local folder in Hugging Face format or a GGUF file"
+        )
+    transformers.logging.disable_progress_bar()
+    folder, gguf = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
+    options: dict[str, Any] = {"quantization_config": GgufConfig(dequantize=True)} if gguf else {}
+    if link == "cuda":
+        options["device_map"] = "auto"  # accelerate: what the GPU cannot hold is brought to it layer by layer
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", local_files_only=True, **gguf)
+        weights = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, model.dtype), local_files_only=True, **gguf, **options
+        )
+    except Exception as error:  # whatever the readers of a dozen file formats raise
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f"model.weights={path} cannot be loaded: {reason}; give a local folder in Hugging Face format "
+            "or a GGUF file"
+        ) from None
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    return weights.eval(), tokenizer
+
+
+def _hold_against(model: ModelConfig, shapes: tuple[LayerShape, ...]) -> None:
+    """Refuse weights whose KV cache is not of the size that the configuration states."""
+    sizes = {
+        "n_layers": {len(shapes)},
+        "n_kv_heads": {shape.n_kv_heads for shape in shapes},
+        "head_dim": {dim for shape in shapes for dim in (shape.key_dim, shape.value_dim)},
+    }
+    for name, found in sizes.items():
+        stated = getattr(model, name)
+        if found != {stated}:
+            raise ConfigurationError(
+                f"model.{name}={stated}, but the weights in {model.weights} have "
+                f"{' and '.join(map(str, sorted(found)))}; choose the model that belongs to them"
+            )
+
+
+def _tokenize(config: RunConfig, model: LoadedModel) -> Any:
+    """Prompts of exactly `prompt_tokens` tokens: padded on the left, or cut at the end."""
+    return model.tokenizer(
+        _prompts(config),
+        padding="max_length",
+        truncation=True,
+        max_length=config.workload.prompt_tokens,
+        return_tensors="pt",
+        return_token_type_ids=False,
+    ).to(model.device)
+
+
+def _prompts(config: RunConfig) -> list[str]:
+    """As many lines of the workload's file as the batch has sequences, from the top again if there are fewer."""
+    name = config.workload.prompts
+    if name is None:
+        raise ConfigurationError("workload.prompts is not set; give a text file with one prompt per line")
+    try:
+        lines = [line for line in Path(name).read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise ConfigurationError(
+            f"workload.prompts={name} cannot be read: {error.strerror}; give a text file with one prompt per line"
+        ) from None
+    if not lines:
+        raise ConfigurationError(f"workload.prompts={name} has no lines; write one prompt per line")
+    return list(islice(cycle(lines), config.batch_size))
