@@ -24,8 +24,13 @@ class BlockDevice:
 
     @classmethod
     def of_number(cls, major: int, minor: int, sys_root: Path = Path("/sys")) -> BlockDevice:
-        """By device number; a partition has no queue of its own, its disk has."""
-        sysfs = (sys_root / f"dev/block/{major}:{minor}").resolve()
+        """By device number."""
+        return cls._whole(sys_root / f"dev/block/{major}:{minor}")
+
+    @classmethod
+    def _whole(cls, link: Path) -> BlockDevice:
+        """A partition has no queue of its own, its disk has."""
+        sysfs = link.resolve()
         return cls(sysfs.parent if (sysfs / "partition").exists() else sysfs)
 
     @property
@@ -51,10 +56,7 @@ class BlockDevice:
     def _disk(self) -> BlockDevice:
         """The disk below a mapping, if it is one disk."""
         slaves = list((self.sysfs / "slaves").glob("*"))
-        if len(slaves) != 1:
-            return self
-        major, minor = (int(part) for part in (slaves[0] / "dev").read_text().split(":"))
-        return BlockDevice.of_number(major, minor)._disk()
+        return self._whole(slaves[0])._disk() if len(slaves) == 1 else self
 
 
 def backing_device(mount: Mount) -> BlockDevice | None:

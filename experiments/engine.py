@@ -31,7 +31,7 @@ class Engine:
         self._ends_at = time.monotonic() + deadline_s
         self._log = log
         self._process = subprocess.Popen(
-            [*_enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
+            [*enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -123,7 +123,7 @@ def _parse(line: bytes) -> Event | None:
     return event if isinstance(event, dict) else None
 
 
-def _enter(procs: Path | None) -> list[str]:
+def enter(procs: Path | None) -> list[str]:
     """The prefix that makes a command die with this process, inside the cgroup of `procs`."""
     return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(procs or "-")]
 

@@ -26,7 +26,7 @@ def fresh_cgroup(journal: Journal) -> Iterator[MemoryCgroup]:
         MachineError: no group can be made here.
     """
     version, parent = find_parent()
-    group = VERSIONS[version](parent / f"dualblade-{uuid.uuid4().hex[:12]}")
+    group = VERSIONS[version](parent / f"dualblade-{os.getpid()}-{uuid.uuid4().hex[:8]}")
     with journal.undo("destroy_cgroup", version, str(group.path)):
         group.create()
         yield group

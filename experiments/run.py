@@ -15,7 +15,6 @@ from types import FrameType
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,7 +27,7 @@ from experiments.progress import display
 from experiments.results import Results, State
 from experiments.session import Session
 from experiments.sweep import CONF, plain, register_resolvers
-from experiments.wording import sentence
+from experiments.wording import COMPLAINTS, sentence
 
 INTERRUPTED = 130
 
@@ -39,12 +38,15 @@ def main() -> int:
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _end)
     register_resolvers()
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # exceptions come out as they are, to be worded below
+    traceback_wanted = "HYDRA_FULL_ERROR" in os.environ
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come out of Hydra as they are, to be worded below
     try:
         with Session() as session:
             run = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
             run(lambda config: run_point(config, session))()
-    except (HydraException, OmegaConfBaseException, DualBladeError, OSError) as error:
+    except (*COMPLAINTS, DualBladeError, OSError) as error:
+        if traceback_wanted:
+            raise
         print(f"experiments.run: {sentence(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

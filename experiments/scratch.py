@@ -25,7 +25,7 @@ def scratch_folder(directory: Path, needed_bytes: int, journal: Journal) -> Iter
     Raises:
         StorageError: no such room, or no disk below it.
     """
-    folder = directory.absolute() / f"dualblade-{uuid.uuid4().hex[:12]}"
+    folder = directory.absolute() / f"dualblade-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with journal.undo("remove_tree", str(folder)):
         try:
             folder.mkdir(parents=True)

@@ -12,16 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
-
 from dualblade.errors import DualBladeError
 from experiments.environment import current_fingerprint
 from experiments.point import Point, Settings
 from experiments.progress import duration
 from experiments.results import Record, Results, State
 from experiments.sweep import compose_points
-from experiments.wording import sentence
+from experiments.wording import COMPLAINTS, sentence
 
 
 class Entry(NamedTuple):
@@ -40,7 +37,7 @@ def main(arguments: list[str]) -> int:
         configs = compose_points(overrides)
         planned = len(configs) > 1 or any(not override.startswith("results_dir=") for override in overrides)
         entries = list(_planned(configs) if planned else _measured(configs[0]))
-    except (HydraException, OmegaConfBaseException, DualBladeError) as error:
+    except (*COMPLAINTS, DualBladeError) as error:
         print(f"experiments.status: {sentence(error)}", file=sys.stderr)
         return 1
     print("\n".join(table(entries)))

@@ -28,9 +28,10 @@ def register_resolvers() -> None:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain data, without Hydra's own section."""
-    values = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    values = OmegaConf.to_container(ours, resolve=True, throw_on_missing=True)
     assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items() if key != "hydra"}
+    return {str(key): value for key, value in values.items()}
 
 
 def count_points(config: DictConfig) -> int:
@@ -45,7 +46,7 @@ def compose_points(overrides: Sequence[str]) -> list[dict[str, Any]]:
         fixed = [override for override in overrides if not _parse(override).is_sweep_override()]
         config = compose("config", fixed, return_hydra_config=True)
         if config.hydra.mode != RunMode.MULTIRUN and len(fixed) == len(overrides):
-            return [plain(compose("config", list(overrides)))]
+            return [plain(config)]
         config.hydra.overrides.task = list(overrides)
         composed = functools.cache(lambda *choices: compose("config", list(choices)))
         return [_with_values(composed(*choices), values) for choices, values in map(_split, _combinations(config))]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 
-from hydra.errors import MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+# What Hydra raises while it composes; a ValueError for a choice that is a number.
+COMPLAINTS = (HydraException, OmegaConfBaseException, ValueError)
 
 
 def sentence(error: Exception) -> str:

@@ -1,0 +1,164 @@
+"""conf/: every choice gives a run the engine accepts, with the sizes that are published elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dualblade.config import GB, GIB, DeviceConfig, ModelConfig, StorageConfig, VariantConfig, WorkloadConfig
+from experiments.point import Point
+from experiments.sweep import CONF, compose_points
+
+VARIANTS = ["baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade"]
+WRANGLING = {
+    "em_fodors_zagats": (744, 3),
+    "em_beer": (592, 3),
+    "em_itunes_amazon": (529, 3),
+    "em_walmart_amazon": (748, 3),
+    "em_amazon_google": (876, 3),
+    "em_dblp_acm": (1274, 3),
+    "em_dblp_googlescholar": (1209, 3),
+    "di_restaurant": (123, 5),
+    "di_buy": (488, 10),
+    "ed_hospital": (200, 3),
+}
+
+
+@functools.cache
+def point(*overrides: str) -> Point:
+    (config,) = compose_points(overrides)
+    return Point.from_config(config)
+
+
+@functools.cache
+def sweep(experiment: str) -> list[Point]:
+    return [Point.from_config(config) for config in compose_points([f"+experiment={experiment}"])]
+
+
+def choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("choice", [f"{g}={c}" for g in ("variant", "model", "workload", "device") for c in choices(g)])
+def test_every_choice_is_accepted_under_its_own_name(choice: str) -> None:
+    group, name = choice.split("=")
+    assert getattr(point(choice).run, group).name == name
+
+
+@pytest.mark.parametrize(
+    ("group", "section"),
+    [
+        ("variant", VariantConfig),
+        ("model", ModelConfig),
+        ("workload", WorkloadConfig),
+        ("storage", StorageConfig),
+        ("device", DeviceConfig),
+    ],
+)
+def test_every_setting_of_a_section_is_in_each_of_its_files(group: str, section: type) -> None:
+    """What a file leaves out could not be overridden on the command line."""
+    settings = {field.name for field in dataclasses.fields(section)}
+    for choice in choices(group):
+        content = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
+        assert set(content.get(group, content)) == settings, choice
+
+
+def test_a_block_device_has_to_be_named_by_the_user() -> None:
+    run = point("storage=block", "storage.block_device=/dev/null", "storage.serial=none").run
+    assert run.storage.backend == "block"
+
+
+def test_the_papers_four_variants_are_there() -> None:
+    assert choices("variant") == sorted(VARIANTS)
+    runs = {name: point(f"variant={name}").run.variant for name in VARIANTS}
+    assert {name: (run.knob, run.overflow) for name, run in runs.items()} == {
+        "baseline": ("all", "leave"),
+        "cachepolicy_only": ("budget", "evict"),
+        "nvme_direct_only": (0, "direct"),
+        "dual_blade": ("budget", "direct"),
+    }
+
+
+# Published totals and vocabularies (model cards); `tied` models share the two embedding matrices.
+@pytest.mark.parametrize(
+    ("name", "total", "vocabulary", "embeddings"),
+    [
+        ("opt_1_3b", 1.316e9, 50272, 1),
+        ("opt_6_7b", 6.658e9, 50272, 1),
+        ("opt_13b", 12.85e9, 50272, 1),
+        ("llama_3_1_8b", 8.030e9, 128256, 2),
+        ("qwen3_8b", 8.191e9, 151936, 2),
+        ("smollm2_135m", 134.5e6, 49152, 1),
+    ],
+)
+def test_a_models_shape_adds_up_to_its_published_size(
+    name: str, total: float, vocabulary: int, embeddings: int
+) -> None:
+    model = point(f"model={name}").run.model
+    parameters = model.n_layers * model.layer_parameters + embeddings * vocabulary * model.hidden_size
+    assert parameters == pytest.approx(total, rel=0.005)
+
+
+def test_the_papers_working_set() -> None:
+    assert point("scale=1").working_set_bytes == pytest.approx(9.11 * GB, rel=0.001)
+
+
+def test_the_working_set_of_cheops25() -> None:
+    assert point("workload=cheops25", "scale=1").working_set_bytes == pytest.approx(16 * GIB, rel=0.003)
+
+
+def test_the_papers_working_set_of_the_hospital_task() -> None:
+    assert point("workload=ed_hospital", "scale=1").working_set_bytes == pytest.approx(1.58 * GIB, rel=0.003)
+
+
+def test_the_ten_wrangling_tasks_have_the_papers_lengths() -> None:
+    workloads = {name: point(f"workload={name}").run.workload for name in WRANGLING}
+    assert {name: (w.prompt_tokens, w.generated_tokens) for name, w in workloads.items()} == WRANGLING
+
+
+def test_text_has_a_prompt_for_every_sequence() -> None:
+    workload = point("workload=text", "model=smollm2_135m").run.workload
+    assert workload.source == "model"
+    assert workload.prompts is not None
+    lines = (CONF.parent / Path(workload.prompts)).read_text().splitlines()
+    assert len(lines) >= workload.batch_size
+    assert all(lines)
+
+
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_an_experiment_sweeps_distinct_points_under_its_own_name(experiment: str) -> None:
+    points = sweep(experiment)
+    assert {point.config["experiment"] for point in points} == {experiment}
+    assert len({point.config_hash for point in points}) == len(points) > 1
+
+
+def test_the_full_sweep_interleaves_the_variants_and_repeats_slowest() -> None:
+    points = sweep("e2e_latency")
+    assert [point.run.variant.name for point in points[:8]] == VARIANTS * 2
+    repetitions = [point.repetition for point in points]
+    assert repetitions == sorted(repetitions)
+    assert set(repetitions) == {0, 1, 2, 3, 4}
+    limits = {point.memory_gb for point in points}
+    assert limits >= {float(gb) for gb in range(2, 12)}
+
+
+def test_thrashing_and_hit_rate_measure_nothing_that_the_full_sweep_does_not_hold() -> None:
+    full = {point.config_hash for point in sweep("e2e_latency")}
+    for experiment in ("thrashing", "hit_rate"):
+        assert {point.config_hash for point in sweep(experiment)} < full
+
+
+def test_the_embedded_sweep_has_all_variants_at_seven_limits_or_more() -> None:
+    points = sweep("default")
+    limits = {name: {p.memory_gb for p in points if p.run.variant.name == name} for name in VARIANTS}
+    assert all(len(gb) >= 7 for gb in limits.values())
+    assert {point.run.model.name for point in points} == {"opt_6_7b"}
+
+
+def test_an_override_narrows_an_experiment() -> None:
+    configs = compose_points(["+experiment=e2e_latency", "variant=baseline", "repetition=0"])
+    assert len(configs) == len({config["memory_gb"] for config in configs}) > 7
