@@ -88,9 +88,9 @@ class _Run:
     def _prepare(self, stack: contextlib.ExitStack) -> tuple[Path, MemoryCgroup]:
         storage = self.point.run.storage
         directory = Path(storage.directory)
+        group = stack.enter_context(fresh_cgroup(self.journal))
         scratch = stack.enter_context(scratch_folder(directory, self.point.file_bytes, self.journal))
         before_kib = stack.enter_context(readahead(scratch, storage.read_ahead_kb, self.journal))
-        group = stack.enter_context(fresh_cgroup(self.journal))
         self.record |= environment.collect(scratch)
         self.record["storage"]["read_ahead_kb_before"] = before_kib
         self.record |= {

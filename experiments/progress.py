@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ class Display:
         self.counts: Counter[State] = Counter()
         self._measured_s: list[float] = []
         self._started = 0
+        self._skipped = 0
 
     def begin(self, label: str) -> None:
         """A point is going to be measured."""
@@ -46,6 +48,7 @@ class Display:
     def skipped(self, state: State) -> None:
         """A point has a result already."""
         self._started += 1
+        self._skipped += 1
         self.counts[state] += 1
 
     def measured(self, label: str, result: Event, seconds: float) -> None:
@@ -65,7 +68,7 @@ class Display:
     def close(self) -> None:
         """Say how the sweep ended, unless it was one point, which said so itself."""
         done = sum(self.counts.values())
-        if done > 1 or State.STALE in self.counts or self.counts[State.DONE] > len(self._measured_s):
+        if done and (self.total > 1 or self._skipped):
             counts = ", ".join(f"{count} {state.value}" for state, count in self.counts.items())
             self.line(f"{done} of {self.total} points: {counts} ({len(self._measured_s)} measured now)")
         if State.STALE in self.counts:
@@ -86,10 +89,13 @@ class Display:
 
 
 class BarDisplay(Display):
-    """The same with two bars below the lines. No refresh thread: it would run beside what is measured."""
+    """The same with two bars below the lines; drawn rarely and without a thread, since it runs beside a measurement."""
+
+    REFRESH_S = 0.5
 
     def __init__(self) -> None:
         super().__init__()
+        self._refreshed_at = 0.0
         self._bars = _bars()
         self._sweep = self._bars.add_task("sweep", total=None, phase="")
         self._point = self._bars.add_task("", total=None, phase="")
@@ -97,12 +103,15 @@ class BarDisplay(Display):
     def begin(self, label: str) -> None:
         super().begin(label)
         self._bars.start()
-        self._bars.update(self._sweep, total=self.total, completed=self._started - 1)
+        eta = self._eta().strip(", ") if self._measured_s else ""
+        self._bars.update(self._sweep, total=self.total, completed=self._started - 1, phase=eta)
         self._bars.reset(self._point, description=label, total=None, phase="")
         self._bars.refresh()
 
     def event(self, event: Event) -> None:
-        if event.get("event") == "progress":
+        now = time.monotonic()
+        if event.get("event") == "progress" and now - self._refreshed_at > self.REFRESH_S:
+            self._refreshed_at = now
             self._bars.update(self._point, completed=event["done"], total=event["of"], phase=event["phase"])
             self._bars.refresh()
 
