@@ -73,9 +73,11 @@ def _load_model(config: RunConfig) -> LoadedModel | None:
     if config.workload.source == "replay":
         torch.set_num_threads(1)
         return None
-    from dualblade.generation import LoadedModel
+    from dualblade.generation import LoadedModel, keep_freed_memory
 
-    return LoadedModel(config)
+    model = LoadedModel(config)
+    keep_freed_memory()
+    return model
 
 
 def _await_limit() -> None:

@@ -5,6 +5,7 @@ A model run makes the same calls of the same store as a replay; its compute is t
 
 from __future__ import annotations
 
+import ctypes
 import time
 from itertools import cycle, islice
 from pathlib import Path
@@ -22,7 +23,11 @@ from dualblade.model_geometry import model_layers
 from dualblade.replay import Progress
 from dualblade.roofline import ComputeTime
 from dualblade.sequences import Sequences
-from dualblade.store import KVStore
+from dualblade.store import QUEUED_STORES, KVStore
+
+# malloc.h
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
 
 
 class LoadedModel:
@@ -60,27 +65,39 @@ class Generation:
 
         Every sequence gets the same number of tokens, whether or not its text has come to an end.
         """
-        tokenizer = self._model.tokenizer
-        n_tokens = self._iterations + 1
         clock = _Clock(self._store, self._iterations, progress)
-        generated = self._model.weights.generate(
+        cache = StoredCache(self._model.layers, Sequences.on(self._store))
+        ids = self._generate(self._iterations + 1, cache=cache, stopping_criteria=StoppingCriteriaList([clock]))
+        text = self._model.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        self.tokens = {"ids": ids.tolist(), "text": text}
+        return clock.seconds[0], clock.seconds[1:]
+
+    def _generate(self, n_tokens: int, **how: Any) -> torch.Tensor:
+        """Continue every prompt greedily by `n_tokens`: `[B, n_tokens]`."""
+        generated: torch.Tensor = self._model.weights.generate(
             **self._inputs,
-            cache=StoredCache(self._model.layers, Sequences.on(self._store)),
             do_sample=False,
             num_beams=1,
             min_new_tokens=n_tokens,
             max_new_tokens=n_tokens,
-            pad_token_id=tokenizer.pad_token_id,
-            stopping_criteria=StoppingCriteriaList([clock]),
+            pad_token_id=self._model.tokenizer.pad_token_id,
+            **how,
         )
-        ids = generated[:, -n_tokens:]
-        self.tokens = {"ids": ids.tolist(), "text": tokenizer.batch_decode(ids, skip_special_tokens=True)}
-        return clock.seconds[0], clock.seconds[1:]
+        return generated[:, -n_tokens:]
 
-    @torch.no_grad()
     def _warm_up(self) -> None:
-        """One token without a cache: torch starts its threads and loads its kernels now."""
-        self._model.weights(input_ids=self._inputs["input_ids"][:, -1:], use_cache=False)
+        """Take, before memory is limited, what prefill will need: its activations, and K and V on their way."""
+        tensor_bytes = self._model.geometry.largest_tensor_bytes
+        on_their_way = [torch.zeros(tensor_bytes, dtype=torch.uint8) for _ in range(QUEUED_STORES + 2)]
+        self._generate(1, use_cache=False)
+        del on_their_way
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep what is freed from now on, so that memory needed once stays this process's (mallopt(3))."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_MAX, 0)
+    libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 class _Clock(StoppingCriteria):

@@ -21,7 +21,7 @@ from dualblade.pipeline import CopyThreads, Moment, Path, Transfer
 from dualblade.residency import Plan, knob_bytes, plan_residency
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
-_QUEUED_STORES = 4
+QUEUED_STORES = 4
 
 
 class _Slot:
@@ -108,7 +108,7 @@ class KVStore:
         for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
             transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment)
             self._stores.append(self._threads.store(transfer))
-        while len(self._stores) > _QUEUED_STORES:
+        while len(self._stores) > QUEUED_STORES:
             self._stores.popleft().result()
 
     def prefetch(self, layer: int) -> None:
