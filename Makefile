@@ -38,8 +38,8 @@ lint: setup ## ruff, mypy, import-linter
 	$(VENV)/bin/lint-imports
 
 # One stamp a step, all inside .venv, so that removing .venv is a fresh start.
-$(VENV)/.system: scripts/system_packages.py
-	$(PYTHON) scripts/system_packages.py
+$(VENV)/.system: dualblade/system_packages.py
+	$(PYTHON) -I dualblade/system_packages.py
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
