@@ -6,22 +6,14 @@ mounted side by side (hybrid) with the memory controller in either.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
+from dualblade.mounts import Mount, read_mounts
+
 # Above every real limit: v2 writes "max", v1 the largest page count times the page size, which differs by machine.
 UNLIMITED_BYTES = 1 << 62
-
-
-class CgroupMount(NamedTuple):
-    """A mounted hierarchy: `root` is the cgroup that is seen at `point`."""
-
-    root: PurePosixPath
-    point: PurePosixPath
-    file_system: str
-    options: frozenset[str]
 
 
 class CgroupDirectory(NamedTuple):
@@ -69,11 +61,11 @@ def memory_cgroups(root: Path = Path("/")) -> list[MemoryCgroup]:
 def memory_directories(root: Path = Path("/")) -> list[CgroupDirectory]:
     """Directories from the process's own cgroup up to the mount point, in the hierarchy of the memory controller."""
     own = parse_own_cgroups((root / "proc/self/cgroup").read_text())
-    mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
+    mounts = read_mounts(root / "proc/self/mountinfo")
     if "memory" in own:
-        v1 = [mount for mount in mounts if mount.file_system == "cgroup" and "memory" in mount.options]
+        v1 = [mount for mount in mounts if mount.fs_type == "cgroup" and "memory" in mount.super_options.split(",")]
         return [CgroupDirectory(1, path) for path in _upwards(own["memory"], v1)]
-    v2 = [mount for mount in mounts if mount.file_system == "cgroup2"]
+    v2 = [mount for mount in mounts if mount.fs_type == "cgroup2"]
     return [CgroupDirectory(2, path) for path in _upwards(own.get("", PurePosixPath("/")), v2)]
 
 
@@ -86,32 +78,20 @@ def parse_own_cgroups(text: str) -> dict[str, PurePosixPath]:
     return paths
 
 
-def parse_mounts(text: str) -> list[CgroupMount]:
-    """/proc/self/mountinfo -> the cgroup hierarchies in it (proc(5): a lone hyphen ends the optional fields)."""
-    mounts = []
-    for line in text.splitlines():
-        before, after = line.split(" - ", 1)
-        root, point = (PurePosixPath(_unescape(field)) for field in before.split(" ")[3:5])
-        file_system, _, options = after.split(" ", 2)
-        if file_system in ("cgroup", "cgroup2"):
-            mounts.append(CgroupMount(root, point, file_system, frozenset(options.split(","))))
-    return mounts
-
-
 def parse_table(text: str) -> dict[str, int]:
     """Lines of a name and a whole number, as in memory.stat, meminfo and (where it is one) /proc/self/status."""
     rows = (line.split() for line in text.splitlines())
     return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
-def locate(path: PurePosixPath, mounts: list[CgroupMount]) -> tuple[PurePosixPath, PurePosixPath] | None:
+def locate(path: PurePosixPath, mounts: list[Mount]) -> tuple[PurePosixPath, PurePosixPath] | None:
     """Mount point of a cgroup and its path below it, through the mount that shows most of its ancestors.
 
     None when no mount shows it: seen from a cgroup namespace that it is not in, its path starts with `/..`.
     """
     for mount in sorted(mounts, key=lambda mount: len(mount.root.parts)):
         if path.is_relative_to(mount.root) and ".." not in path.relative_to(mount.root).parts:
-            return mount.point, path.relative_to(mount.root)
+            return PurePosixPath(mount.point), path.relative_to(mount.root)
     return None
 
 
@@ -120,17 +100,12 @@ def under(root: Path, path: PurePosixPath) -> Path:
     return root / path.relative_to("/")
 
 
-def _upwards(path: PurePosixPath, mounts: list[CgroupMount]) -> list[PurePosixPath]:
+def _upwards(path: PurePosixPath, mounts: list[Mount]) -> list[PurePosixPath]:
     located = locate(path, mounts)
     if located is None:
         return []
     point, inside = located
     return [point / directory for directory in (inside, *inside.parents)]
-
-
-def _unescape(field: str) -> str:
-    """mountinfo writes blanks and backslashes as three octal digits (proc(5))."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
 def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:

@@ -7,8 +7,6 @@ import errno
 import mmap
 import os
 
-import numpy as np
-
 _SYS_CACHESTAT = 451  # the same number on every architecture (include/uapi/asm-generic/unistd.h)
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,12 +36,13 @@ def resident_bytes(fd: int, size_bytes: int | None = None) -> int:
 
 
 def mincore_bytes(fd: int, size_bytes: int) -> int:
-    """The same by mincore(2) on a mapping of the file, which reads nothing in."""
-    with mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ) as mapping:
-        n_pages = -(-size_bytes // mmap.PAGESIZE)
-        resident = (ctypes.c_ubyte * n_pages)()
-        # ctypes' own from_buffer wants a writable mapping; the array is dropped at once, so the mapping can close.
-        address = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
-        if _libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), resident) != 0:
-            raise OSError(ctypes.get_errno(), "mincore failed")
+    """The same by mincore(2) on a mapping of the file, which reads nothing in; `fd` must be open for writing."""
+    n_pages = -(-size_bytes // mmap.PAGESIZE)
+    resident = (ctypes.c_ubyte * n_pages)()
+    with mmap.mmap(fd, size_bytes) as mapping:
+        start = ctypes.c_char.from_buffer(mapping)
+        failed = _libc.mincore(ctypes.byref(start), ctypes.c_size_t(size_bytes), resident)
+        del start  # a mapping that is still pointed to cannot be closed
+    if failed:
+        raise OSError(ctypes.get_errno(), "mincore failed")
     return sum(flag & 1 for flag in resident) * mmap.PAGESIZE

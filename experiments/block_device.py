@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.errors import StorageError
+from dualblade.mounts import Mount, mount_of, read_mounts
 from experiments.journal import Journal
-from experiments.mounts import Mount, mount_of, read_mounts
 
 QUEUE_SETTINGS = ("scheduler", "rotational", "nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "read_ahead_kb")
 

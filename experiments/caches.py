@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 from pathlib import Path
 
 from dualblade.errors import StorageError
+from dualblade.page_residency import mincore_bytes
 
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 CANARY_BYTES = 1 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def drop_caches(folder: Path) -> dict[str, object]:
@@ -28,9 +25,9 @@ def drop_caches(folder: Path) -> dict[str, object]:
         return {"verified": False, "how": f"not done: only root may write {DROP_CACHES}"}
     canary = folder / ".canary"
     _write_through(canary)
-    before_bytes = resident_bytes(canary)
+    before_bytes = _resident_bytes(canary)
     DROP_CACHES.write_text("3")
-    after_bytes = resident_bytes(canary)
+    after_bytes = _resident_bytes(canary)
     canary.unlink()
     if not before_bytes or after_bytes:
         raise StorageError(
@@ -40,21 +37,13 @@ def drop_caches(folder: Path) -> dict[str, object]:
     return {"verified": True, "how": f"sync, 3 to {DROP_CACHES}, mincore on a test file"}
 
 
-def resident_bytes(path: Path) -> int:
-    """Bytes of a file that are in the page cache (man 2 mincore; true only for files the caller may write)."""
-    size_bytes = path.stat().st_size
-    pages = (ctypes.c_ubyte * -(-size_bytes // mmap.PAGESIZE))()
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), size_bytes) as view:
-        start = ctypes.c_char.from_buffer(view)
-        failed = _libc.mincore(ctypes.byref(start), ctypes.c_size_t(size_bytes), pages)
-        del start  # the mapping cannot be closed while something points into it
-    if failed:
-        raise StorageError(f"mincore on {path} failed: {os.strerror(ctypes.get_errno())}; choose another folder")
-    return sum(page & 1 for page in pages) * mmap.PAGESIZE
-
-
 def _write_through(path: Path) -> None:
     with open(path, "wb") as file:
         file.write(os.urandom(CANARY_BYTES))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _resident_bytes(path: Path) -> int:
+    with open(path, "r+b") as file:
+        return mincore_bytes(file.fileno(), CANARY_BYTES)

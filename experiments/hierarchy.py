@@ -8,12 +8,13 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from dualblade.cgroups import parse_own_cgroups
+from dualblade.mounts import Mount, read_mounts
 from experiments.cgroup import VERSIONS, MemoryCgroup
 from experiments.errors import MachineError
 from experiments.journal import Journal
-from experiments.mounts import Mount, read_mounts
 
 SCOPE_MARK = "DUALBLADE_IN_SCOPE"
 
@@ -41,7 +42,7 @@ def find_parent(root: Path = Path("/")) -> tuple[int, Path]:
     Raises:
         MachineError: there is no memory controller, or none that this user may use.
     """
-    groups = _own_groups((root / "proc/self/cgroup").read_text())
+    groups = parse_own_cgroups((root / "proc/self/cgroup").read_text())
     mounts = read_mounts(root / "proc/self/mountinfo")
     if "memory" in groups:
         mount = _mount(mounts, "cgroup", "memory")
@@ -69,15 +70,6 @@ def _may_need_scope() -> bool:
     return False
 
 
-def _own_groups(text: str) -> dict[str, Path]:
-    """Controller -> path of the own group; version 2 has the empty name."""
-    groups = {}
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        groups.update(dict.fromkeys(controllers.split(","), Path(path)))
-    return groups
-
-
 def _mount(mounts: list[Mount], fs_type: str, controller: str | None) -> Mount:
     for mount in mounts:
         if mount.fs_type == fs_type and (controller is None or controller in mount.super_options.split(",")):
@@ -85,9 +77,9 @@ def _mount(mounts: list[Mount], fs_type: str, controller: str | None) -> Mount:
     raise MachineError(f"memory cannot be limited: no {fs_type} file system is mounted; mount it under /sys/fs/cgroup")
 
 
-def _directory(root: Path, mount: Mount, group: Path) -> Path:
+def _directory(root: Path, mount: Mount, group: PurePosixPath) -> Path:
     """A group's directory; a container sees only a part of the tree, mounted with that part as its root."""
-    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else Path()
+    inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
     return root / mount.point.relative_to("/") / inside
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualblade.errors import StorageError
+from dualblade.mounts import mount_of, read_mounts
 from experiments.journal import Journal
-from experiments.mounts import mount_of, read_mounts
 
 MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "devtmpfs")
 

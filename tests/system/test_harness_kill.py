@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dualblade.mounts import mount_of, read_mounts
 from experiments.block_device import backing_device
-from experiments.mounts import mount_of, read_mounts
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 
 pytestmark = needs_root_and_cgroup()

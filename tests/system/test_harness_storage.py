@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from dualblade.errors import StorageError
+from dualblade.mounts import mount_of, read_mounts
+from dualblade.page_residency import mincore_bytes
 from experiments import caches
 from experiments.block_device import BlockDevice, backing_device, describe, readahead
 from experiments.journal import Journal
-from experiments.mounts import mount_of, read_mounts
 from experiments.scratch import SPARE_BYTES, scratch_folder
 
 MIB = 1 << 20
@@ -84,26 +85,31 @@ def test_a_file_system_in_memory_is_refused(journal: Journal) -> None:
     Path("/dev/shm/dualblade-test").rmdir()
 
 
+def resident_bytes(path: Path) -> int:
+    with open(path, "r+b") as file:
+        return mincore_bytes(file.fileno(), path.stat().st_size)
+
+
 def test_residency_is_what_was_read(disk_path: Path) -> None:
     file = disk_path / "file"
     file.write_bytes(os.urandom(4 * MIB))
     descriptor = os.open(file, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    assert caches.resident_bytes(file) == 0
+    assert resident_bytes(file) == 0
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no readahead
     os.pread(descriptor, MIB, MIB)
     os.close(descriptor)
-    assert caches.resident_bytes(file) == MIB
+    assert resident_bytes(file) == MIB
 
 
 @needs_root
 def test_a_cache_drop_drops_and_proves_it(disk_path: Path) -> None:
     file = disk_path / "file"
     file.write_bytes(os.urandom(4 * MIB))
-    assert caches.resident_bytes(file) == 4 * MIB
+    assert resident_bytes(file) == 4 * MIB
     assert caches.drop_caches(disk_path)["verified"]
-    assert caches.resident_bytes(file) == 0
+    assert resident_bytes(file) == 0
     assert [path.name for path in disk_path.iterdir()] == ["file"]
 
 

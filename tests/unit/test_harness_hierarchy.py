@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dualblade.mounts import mount_of, read_mounts
 from experiments.errors import MachineError
 from experiments.hierarchy import find_parent
-from experiments.mounts import mount_of, read_mounts
 
 V1 = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 V2_BESIDE = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
