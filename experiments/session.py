@@ -15,8 +15,6 @@ from experiments.measure import Report, measure
 from experiments.point import Point, Settings
 from experiments.results import Results
 
-HOLDER_TIMEOUT_S = 120.0
-
 
 class Session:
     """Opens at the first point that has to be measured, so that a sweep that is done already costs nothing."""
@@ -28,25 +26,25 @@ class Session:
     def measure(self, point: Point, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
         if self._journal is None:
-            self._journal = self._open()
+            self._journal = self._open(settings.deadline_s)
         return measure(point, settings, results, self._journal, report)
 
-    def _open(self) -> Journal:
+    def _open(self, deadline_s: float) -> Journal:
         folder = state_dir()
         self._stack.enter_context(exclusive(folder / "lock"))
         journal = Journal(folder / "journal.json")
         journal.clear()
-        self._hold_libraries(folder)
+        self._hold_libraries(folder, deadline_s)
         return journal
 
-    def _hold_libraries(self, folder: Path) -> None:
+    def _hold_libraries(self, folder: Path, deadline_s: float) -> None:
         """Map the engine's libraries outside any run's cgroup.
 
         A page is charged to the group that first touches it: without this, the first run would pay for libraries that
         the others find in memory. Pages that a process maps also survive a cache drop, so engines start faster.
         """
         log = folder / "holder.log"
-        holder = self._stack.enter_context(running(["--hold"], None, log, HOLDER_TIMEOUT_S))
+        holder = self._stack.enter_context(running(["--hold"], None, log, deadline_s))
         if holder.wait_for("ready") is None:
             lines = log.read_text(errors="replace").strip().splitlines()
             raise MachineError(

@@ -72,17 +72,6 @@ def test_a_block_device_has_to_be_named_by_the_user() -> None:
     assert run.storage.backend == "block"
 
 
-def test_the_papers_four_variants_are_there() -> None:
-    assert choices("variant") == sorted(VARIANTS)
-    runs = {name: point(f"variant={name}").run.variant for name in VARIANTS}
-    assert {name: (run.knob, run.overflow) for name, run in runs.items()} == {
-        "baseline": ("all", "leave"),
-        "cachepolicy_only": ("budget", "evict"),
-        "nvme_direct_only": (0, "direct"),
-        "dual_blade": ("budget", "direct"),
-    }
-
-
 # Published totals and vocabularies (model cards); `tied` models share the two embedding matrices.
 @pytest.mark.parametrize(
     ("name", "total", "vocabulary", "embeddings"),
