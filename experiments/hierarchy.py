@@ -54,20 +54,15 @@ def find_parent(root: Path = Path("/")) -> tuple[int, Path]:
 
 
 def enter_scope(arguments: Sequence[str]) -> None:
-    """Start this command again in a scope that systemd delegates to the user; returns where that is not possible."""
-    usable = SCOPE_MARK not in os.environ and shutil.which("systemd-run") and "XDG_RUNTIME_DIR" in os.environ
-    if os.geteuid() == 0 or not usable or not _may_need_scope():
+    """Start this command again in a scope that systemd delegates to the user; returns where there is no need or way."""
+    bus = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "bus")
+    if os.geteuid() == 0 or SCOPE_MARK in os.environ or not bus.exists() or not shutil.which("systemd-run"):
         return
-    scope = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "--"]
-    os.execvpe(scope[0], [*scope, sys.executable, *arguments], {**os.environ, SCOPE_MARK: "1"})
-
-
-def _may_need_scope() -> bool:
     try:
         find_parent()
     except MachineError:
-        return True
-    return False
+        scope = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "--"]
+        os.execvpe(scope[0], [*scope, sys.executable, *arguments], {**os.environ, SCOPE_MARK: "1"})
 
 
 def _mount(mounts: list[Mount], fs_type: str, controller: str | None) -> Mount:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from dualblade.mounts import mount_of, read_mounts
+from experiments import hierarchy
 from experiments.errors import MachineError
-from experiments.hierarchy import find_parent
+from experiments.hierarchy import SCOPE_MARK, enter_scope, find_parent
 
 V1 = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 V2_BESIDE = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
@@ -89,3 +90,52 @@ MOUNTS = (
 def test_a_path_lies_on_the_longest_and_topmost_mount(tmp_path: Path, path: str, fs_type: str) -> None:
     (tmp_path / "mountinfo").write_text(MOUNTS)
     assert mount_of(Path(path), read_mounts(tmp_path / "mountinfo")).fs_type == fs_type
+
+
+class Replaced(Exception):
+    """What exec would have become."""
+
+
+@pytest.fixture
+def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user with a systemd of their own, whose session may not limit memory."""
+    (tmp_path / "bus").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv(SCOPE_MARK, raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(hierarchy.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(hierarchy, "find_parent", _no_parent)
+    monkeypatch.setattr(os, "execvpe", _replace)
+
+
+def _no_parent() -> tuple[int, Path]:
+    raise MachineError("not delegated")
+
+
+def _replace(file: str, arguments: list[str], environment: dict[str, str]) -> None:
+    assert environment[SCOPE_MARK]
+    raise Replaced(file, arguments)
+
+
+@pytest.mark.usefixtures("desktop")
+def test_without_root_the_command_goes_on_in_a_delegated_scope() -> None:
+    with pytest.raises(Replaced) as replaced:
+        enter_scope(["-m", "experiments.run", "scale=8"])
+    file, arguments = replaced.value.args
+    assert file == "systemd-run"
+    assert arguments[1:5] == ["--user", "--scope", "--quiet", "-p"]
+    assert arguments[-3:] == ["-m", "experiments.run", "scale=8"]
+
+
+@pytest.mark.usefixtures("desktop")
+@pytest.mark.parametrize("reason", ["root", "in a scope", "no systemd", "delegated already"])
+def test_where_there_is_no_need_or_way_nothing_happens(reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason == "root":
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    if reason == "in a scope":
+        monkeypatch.setenv(SCOPE_MARK, "1")
+    if reason == "no systemd":
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+    if reason == "delegated already":
+        monkeypatch.setattr(hierarchy, "find_parent", lambda: (2, Path("/sys/fs/cgroup")))
+    enter_scope(["-m", "experiments.run"])
