@@ -21,6 +21,8 @@ from dualblade.geometry import KVGeometry
 
 KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
 
+MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
+
 
 @dataclass(frozen=True)
 class VariantConfig:
@@ -34,6 +36,9 @@ class VariantConfig:
     knob: str | int
     overflow: Literal["leave", "evict", "direct"]
     slack: float = 0.05
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.slack < 1, f"variant.slack={self.slack}", "a share of the budget, 0 or more and below 1")
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,15 @@ class StorageConfig:
     checksum: bool = False
     read_ahead_kb: int | None = 128
 
+    def __post_init__(self) -> None:
+        lba, chunk = self.lba_bytes, self.chunk_bytes
+        _require(lba >= 512 and lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
+        _require(chunk > 0 and chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
+        depth = f"1 to {MOST_QUEUE_DEPTH}"
+        _require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
+        _require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
+        _require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
+
 
 @dataclass(frozen=True)
 class GpuConfig:
@@ -104,6 +118,11 @@ class GpuConfig:
     memory_gb_per_s: float
     efficiency: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("peak_tflops", "memory_gb_per_s", "efficiency"):
+            value = getattr(self, name)
+            _require(value > 0, f"device.gpu.{name}={value}", "more than 0")
+
 
 @dataclass(frozen=True)
 class DeviceConfig:
@@ -113,6 +132,9 @@ class DeviceConfig:
     link: Literal["host", "cuda"] = "host"
     gpu: GpuConfig | None = None
     copy_threads: int = 2
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
 
 
 @dataclass(frozen=True)
@@ -188,6 +210,11 @@ class RunConfig:
         if not isinstance(data, Mapping):
             raise ConfigurationError(f"{path} holds {type(data).__name__}, expected a mapping of sections")
         return cls.from_mapping(data)
+
+
+def _require(holds: bool, setting: str, allowed: str) -> None:
+    if not holds:
+        raise ConfigurationError(f"{setting} cannot be used; give {allowed}")
 
 
 T = TypeVar("T")

@@ -27,9 +27,11 @@ def image(disk_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def loop(image: Path) -> Iterator[str]:
-    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
+@pytest.fixture(params=[512])
+def loop(image: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A loop device over the image, with sectors of as many bytes as the test asks for."""
+    losetup = ["losetup", "--sector-size", str(request.param), "--find", "--show", str(image)]
+    made = subprocess.run(losetup, capture_output=True, text=True, check=False)
     if made.returncode:
         pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
     device = made.stdout.strip()
@@ -97,6 +99,18 @@ def test_a_device_with_a_file_system_on_it_is_refused(loop: str, image: Path) ->
     with pytest.raises(StorageError, match=r"is not empty .*ext4.*wipefs"):
         use(storage(loop, image))
     assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize("loop", [4096], indirect=True)
+def test_blocks_smaller_than_the_devices_sectors_are_refused(loop: str, image: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"storage\.lba_bytes=512 is no multiple of the 4096-byte sectors"):
+        use(storage(loop, image, lba_bytes=512))
+    use(storage(loop, image))
+
+
+@pytest.mark.parametrize("lba_bytes", [512, 4096])
+def test_every_block_size_serves(loop: str, image: Path, lba_bytes: int) -> None:
+    use(storage(loop, image, lba_bytes=lba_bytes))
 
 
 def test_a_device_that_somebody_holds_is_refused(loop: str, image: Path) -> None:

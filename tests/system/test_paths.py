@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dualblade.config import StorageConfig
-from dualblade.errors import ConfigurationError, StorageError
+from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
@@ -131,12 +131,6 @@ def test_a_file_system_in_memory_is_refused() -> None:
     geometry = KVGeometry.uniform(1, 1, 8, batch_size=1, capacity_tokens=8)
     with pytest.raises(StorageError, match="tmpfs, which has no direct I/O; choose a folder on ext4"):
         open_path("direct", geometry, Path("/dev/shm"))
-
-
-def test_an_lba_size_that_the_file_system_cannot_do_is_refused(disk_path: Path) -> None:
-    geometry = KVGeometry.uniform(1, 1, 8, batch_size=1, capacity_tokens=8)
-    with pytest.raises(ConfigurationError, match=r"storage\.lba_bytes=100 is no multiple of the \d+-byte alignment"):
-        NvmeDirect(geometry, [0], storage(disk_path, lba_bytes=100), copy_threads=1)
 
 
 def test_pinned_memory_is_what_the_kernel_says_it_is() -> None:

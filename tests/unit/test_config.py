@@ -61,6 +61,13 @@ def test_a_point_is_the_papers_workload_over_its_scale() -> None:
         ("storage.queue_depth", "deep", ["storage.queue_depth='deep'", "int"]),
         ("storage.checksum", 1, ["storage.checksum=1", "bool"]),
         ("device.gpu", 3, ["device.gpu=3"]),
+        ("storage.queue_depth", 0, ["storage.queue_depth=0", "1 to 4096"]),
+        ("storage.chunk_bytes", 1000, ["storage.chunk_bytes=1000", "multiple of lba_bytes=4096"]),
+        ("storage.lba_bytes", 1000, ["storage.lba_bytes=1000", "power of two"]),
+        ("storage.timeout_s", 0, ["storage.timeout_s=0", "more than 0"]),
+        ("storage.first_lba", -1, ["storage.first_lba=-1"]),
+        ("variant.slack", 1.5, ["variant.slack=1.5"]),
+        ("device.copy_threads", 0, ["device.copy_threads=0"]),
         ("model", "opt", ["model='opt'", "section"]),
     ],
 )
