@@ -52,7 +52,8 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     """Allocate, wait for the limit, plan, run, and write down what was measured."""
     model = _load_model(config)
     geometry, device = (model.geometry, model.device) if model else (config.geometry(), "cpu")
-    with KVStore(geometry, config.storage, device=device, copy_threads=config.device.copy_threads) as store:
+    threads, overlap = config.device.copy_threads, config.device.overlap
+    with KVStore(geometry, config.storage, device=device, copy_threads=threads, overlap=overlap) as store:
         workload = model.start(store, config) if model else Replay(store, config)
         prepare_log()
         startup_s = seconds_since_start()

@@ -35,6 +35,8 @@ struct db_ring {
 struct transfer {
     struct db_ring *ring;
     struct db_result *result;
+    const struct db_mirror *mirror;
+    char *buffer;
     bool write;
     unsigned n_idle;        /* free slots on the ring's stack */
     unsigned in_flight;
@@ -121,6 +123,19 @@ static void issue(struct transfer *t, unsigned slot)
     t->result->depth_sum += t->in_flight;
 }
 
+/* Copy what a read brought on to the mirror, as far as it lies in the part that is mirrored. */
+static void reflect(const struct transfer *t, const char *data, uint64_t bytes)
+{
+    const struct db_mirror *mirror = t->mirror;
+    if (!mirror)
+        return;
+    uint64_t start = (uint64_t)(data - t->buffer), end = start + bytes;
+    uint64_t first = start > mirror->from ? start : mirror->from;
+    uint64_t last = end < mirror->from + mirror->bytes ? end : mirror->from + mirror->bytes;
+    if (first < last)
+        memcpy(mirror->target + (first - mirror->from), t->buffer + first, last - first);
+}
+
 static void resume(struct transfer *t, unsigned slot)
 {
     t->result->resumed++;
@@ -133,6 +148,7 @@ static void settle(struct transfer *t, unsigned slot, int res)
     struct command *command = &t->ring->commands[slot];
     t->in_flight--;
     if (res > 0 && (uint64_t)res <= command->bytes) {
+        reflect(t, command->buffer, (uint64_t)res);
         t->moved += (uint64_t)res;
         command->buffer += res;
         command->offset += (uint64_t)res;
@@ -186,9 +202,10 @@ static void cancel_all(struct transfer *t, int error)
 }
 
 int db_transfer(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes, uint64_t chunk_bytes,
-                uint64_t timeout_ns, struct db_result *result)
+                uint64_t timeout_ns, const struct db_mirror *mirror, struct db_result *result)
 {
-    struct transfer t = {.ring = ring, .result = result, .write = write, .n_idle = ring->queue_depth};
+    struct transfer t = {.ring = ring, .result = result, .mirror = mirror, .buffer = buffer, .write = write,
+                         .n_idle = ring->queue_depth};
     uint64_t issued = 0;
     memset(result, 0, sizeof(*result));
     for (unsigned slot = 0; slot < ring->queue_depth; slot++)

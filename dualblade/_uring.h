@@ -15,11 +15,18 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
                  unsigned block_bytes);
 void db_ring_close(struct db_ring *ring);
 
-/* Move `bytes` between `buffer` and device offset `offset` in commands of at most `chunk_bytes`.
+/* Where a read also goes, piece by piece as its commands complete: buffer bytes [from, from + bytes) to `target`. */
+struct db_mirror {
+    char *target;
+    uint64_t from;
+    uint64_t bytes;
+};
+
+/* Move `bytes` between `buffer` and device offset `offset` in commands of at most `chunk_bytes`; `mirror` may be NULL.
    Returns 0 when every byte has moved, else -errno: -ERANGE (outside the ring's bytes), -ENODATA (end of file),
    -EIO (a completion that ends inside a block), -ETIMEDOUT (no completion for `timeout_ns`), or the device's own. */
 int db_transfer(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes, uint64_t chunk_bytes,
-                uint64_t timeout_ns, struct db_result *result);
+                uint64_t timeout_ns, const struct db_mirror *mirror, struct db_result *result);
 
 /* Direct-I/O alignment of `fd` as the kernel states it (statx, Linux 6.1). 0; -EOPNOTSUPP: the file system has no
    direct I/O; -ENOSYS: the kernel cannot tell. */

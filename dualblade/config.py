@@ -21,6 +21,8 @@ from dualblade.geometry import KVGeometry
 
 KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
 
+Overlap = Literal["tensor", "piece"]
+
 MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
 
 
@@ -126,12 +128,17 @@ class GpuConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute)."""
+    """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute).
+
+    `overlap` says when a tensor read by the direct path goes over the link: "tensor", when it is complete (the paper's
+    copy threads), or "piece" by piece as its commands complete.
+    """
 
     name: str
     link: Literal["host", "cuda"] = "host"
     gpu: GpuConfig | None = None
     copy_threads: int = 2
+    overlap: Overlap = "tensor"
 
     def __post_init__(self) -> None:
         _require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")

@@ -6,11 +6,14 @@ from typing import Protocol
 
 import torch
 
+from dualblade.config import Overlap
+
 
 class Link(Protocol):
     """Copies between pinned memory and device memory; both calls return when the data has arrived."""
 
     kind: str
+    overlap: Overlap
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None: ...
 
@@ -18,10 +21,16 @@ class Link(Protocol):
 
 
 class CopyLink:
-    """The plain copy: memory to memory on a host without a GPU, a blocking DMA where `device` is one."""
+    """The plain copy: memory to memory on a host without a GPU, a blocking DMA where `device` is one.
 
-    def __init__(self, device: torch.device) -> None:
+    With `overlap` "tensor" a tensor is copied when all of it has been read, as the paper's copy threads do; with
+    "piece" each command's data is copied as it arrives, while the rest is being read. That takes memory that the CPU
+    can write, so a GPU gets whole tensors.
+    """
+
+    def __init__(self, device: torch.device, overlap: Overlap) -> None:
         self.kind = "host" if device.type == "cpu" else device.type
+        self.overlap: Overlap = overlap if device.type == "cpu" else "tensor"
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
         """Copy `[T, B, H, D]` rows up."""

@@ -15,7 +15,7 @@ from dualblade.extents import LbaMap, Span, bind
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.target import open_target
-from dualblade.uring import DepthStats, Op, Ring
+from dualblade.uring import DepthStats, Mirror, Op, Ring
 
 
 class NvmeDirect:
@@ -71,6 +71,12 @@ class NvmeDirect:
         span = self._span(tensor, rows)
         self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
 
+    def stream(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor) -> None:
+        """Read rows into the buffer and, as the commands complete, on to contiguous host memory: one overlapped hop."""
+        span = self._span(tensor, rows)
+        mirror = Mirror(device.data_ptr(), span.lead_bytes, len(rows) * self._geometry.row_bytes(tensor))
+        self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread, mirror)
+
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
         end_byte = n_rows * self._geometry.row_bytes(tensor)
@@ -84,10 +90,18 @@ class NvmeDirect:
         row_bytes = self._geometry.row_bytes(tensor)
         return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
 
-    def _transfer(self, op: Op, buffer: PinnedBuffer, offset_bytes: int, size_bytes: int, thread: int) -> None:
+    def _transfer(
+        self,
+        op: Op,
+        buffer: PinnedBuffer,
+        offset_bytes: int,
+        size_bytes: int,
+        thread: int,
+        mirror: Mirror | None = None,
+    ) -> None:
         storage = self._storage
         self._rings[thread].transfer(
-            op, buffer, buffer.address, offset_bytes, size_bytes, storage.chunk_bytes, storage.timeout_s
+            op, buffer, buffer.address, offset_bytes, size_bytes, storage.chunk_bytes, storage.timeout_s, mirror
         )
 
     def depth(self, op: Op) -> DepthStats:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -44,6 +44,15 @@ class Path(Protocol):
     def io_mode(self) -> dict[str, object]: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A path that can copy a read on to host memory while the rest of it is still coming."""
+
+    def stream(
+        self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -134,13 +143,19 @@ class CopyThreads:
         self._readable.check(tensor, rows)
         data = self._staged(transfer, thread)
         storage = _Stopwatch()
-        path.read(tensor, rows, self.buffers[thread], thread)
-        storage.stop()
+        if self._link.overlap == "piece" and isinstance(path, Streaming):
+            path.stream(tensor, rows, self.buffers[thread], thread, transfer.device)
+            storage.stop()
+            link_start_ns, link_end_ns = storage.start_ns, storage.end_ns  # the copies lie within the transfer
+        else:
+            path.read(tensor, rows, self.buffers[thread], thread)
+            storage.stop()
+            link_start_ns = time.monotonic_ns()
+            self._link.to_device(transfer.device, self._as_rows(data, tensor))
+            link_end_ns = time.monotonic_ns()
         if self._checksums:
             self._checksums.verify(tensor, rows, data)
-        link_start_ns = time.monotonic_ns()
-        self._link.to_device(transfer.device, self._as_rows(data, tensor))
-        self._log(transfer, thread, "read", storage, link_start_ns, time.monotonic_ns())
+        self._log(transfer, thread, "read", storage, link_start_ns, link_end_ns)
 
     def _staged(self, transfer: Transfer, thread: int) -> torch.Tensor:
         """The bytes of the thread's buffer that hold these rows."""

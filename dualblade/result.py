@@ -55,7 +55,7 @@ def describe(
         "plan": _plan(store),
         **_paths(config, store),
         "pinned": dataclasses.asdict(store.pinned),
-        "link": {"kind": store.link.kind},
+        "link": {"kind": store.link.kind, "overlap": store.link.overlap},
         "pipeline": {"strategy": "none"},
         "compute": dataclasses.asdict(compute),
         "process": _process(startup_s),

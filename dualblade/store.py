@@ -9,7 +9,7 @@ from types import TracebackType
 
 import torch
 
-from dualblade.config import StorageConfig, VariantConfig
+from dualblade.config import Overlap, StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
@@ -53,11 +53,12 @@ class KVStore:
         *,
         device: torch.device | str = "cpu",
         copy_threads: int = 2,
+        overlap: Overlap = "piece",
     ) -> None:
         self.geometry = geometry
         self.storage = storage
         self.device = torch.device(device)
-        self.link = CopyLink(self.device)
+        self.link = CopyLink(self.device, overlap)
         self.moment = Moment()
         self.lengths = [0] * geometry.n_layers
         self.plan: Plan | None = None

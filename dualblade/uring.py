@@ -27,6 +27,15 @@ _CURES = {
 _abandoned: list[object] = []
 
 
+@dataclass(frozen=True)
+class Mirror:
+    """Memory that a read fills as its commands complete, with `size_bytes` of the buffer from `from_byte` on."""
+
+    address: int
+    from_byte: int
+    size_bytes: int
+
+
 @dataclass
 class DepthStats:
     """Commands issued and the sum, over them, of the commands in flight at issue."""
@@ -64,6 +73,7 @@ class Ring:
         size_bytes: int,
         chunk_bytes: int,
         timeout_s: float,
+        mirror: Mirror | None = None,
     ) -> None:
         """Move `size_bytes` between memory at `address` and the target; `buffer` is the owner of that memory.
 
@@ -79,6 +89,7 @@ class Ring:
                 size_bytes,
                 chunk_bytes,
                 int(timeout_s * 1e9),
+                _native(mirror),
                 self._result,
             )
             self.depth[op].commands += self._result.commands
@@ -113,6 +124,13 @@ def dio_alignment_bytes(fd: int) -> int | None:
     if code == -errno.EOPNOTSUPP:
         return 0
     return int(offset_bytes[0]) if code == 0 else None
+
+
+def _native(mirror: Mirror | None) -> object:
+    if mirror is None:
+        return ffi.NULL
+    target = ffi.cast("char *", mirror.address)
+    return ffi.new("struct db_mirror *", {"target": target, "from": mirror.from_byte, "bytes": mirror.size_bytes})
 
 
 def _explain(code: int) -> str:
