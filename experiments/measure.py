@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -169,12 +170,10 @@ def check_budget(point: Point, budget_bytes: int, process_bytes: int) -> None:
         BudgetError: with what is needed and what there is.
     """
     least_bytes = process_bytes + LEAST_BUDGET_BYTES
-    least_gb = point.paper_overhead_gb + LEAST_BUDGET_BYTES * point.run.scale / GB
     if budget_bytes < LEAST_BUDGET_BYTES:
         raise BudgetError(
             f"the process needs {process_bytes:,} bytes and the limit is {process_bytes + budget_bytes:,}, which "
-            f"leaves {budget_bytes:,} for I/O; it needs at least {least_bytes:,}, which is memory_gb={least_gb:.2f} at "
-            f"scale={point.run.scale} and paper_overhead_gb={point.paper_overhead_gb:g}"
+            f"leaves {budget_bytes:,} for I/O; it needs at least {least_bytes:,}, so set {_least_setting(point)}"
         )
     available_bytes = environment.available_bytes()
     if budget_bytes > available_bytes:
@@ -182,6 +181,14 @@ def check_budget(point: Point, budget_bytes: int, process_bytes: int) -> None:
             f"the limit leaves {budget_bytes:,} bytes for page cache and this machine has only {available_bytes:,} "
             "available, so the machine and not the limit would decide; lower memory_gb or raise scale"
         )
+
+
+def _least_setting(point: Point) -> str:
+    """The least limit in the point's own terms, rounded up."""
+    if point.budget_ratio is not None:
+        return f"budget_ratio={math.ceil(100 * LEAST_BUDGET_BYTES / point.working_set_bytes) / 100:g} or more"
+    least_gb = point.paper_overhead_gb + LEAST_BUDGET_BYTES * point.run.scale / GB
+    return f"memory_gb={math.ceil(100 * least_gb) / 100:g} or more (scale {point.run.scale})"
 
 
 def _overhead(result: Mapping[str, Any], total_s: float) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -110,10 +111,14 @@ def test_a_limit_below_the_process_is_refused_with_what_it_takes() -> None:
     assert f"{250_000_000 + LEAST_BUDGET_BYTES:,}" in str(refusal.value)
 
 
-def test_the_limit_named_in_the_refusal_is_accepted() -> None:
-    with pytest.raises(BudgetError, match=r"memory_gb=1\.07"):
-        check_budget(point("memory_gb=1", "scale=8"), 0, 250_000_000)
-    enough = point("memory_gb=1.07", "scale=8")
+@pytest.mark.parametrize("too_little", ["memory_gb=1", "budget_ratio=0.001"])
+def test_the_limit_named_in_the_refusal_is_accepted(too_little: str) -> None:
+    refused = point(too_little)
+    assert refused.budget_bytes is not None
+    with pytest.raises(BudgetError, match="or more") as refusal:
+        check_budget(refused, refused.budget_bytes, 250_000_000)
+    (setting,) = re.findall(r"so set (\S+) or more", str(refusal.value))
+    enough = point(setting)
     assert enough.budget_bytes is not None
     check_budget(enough, enough.budget_bytes, 250_000_000)
 
