@@ -36,7 +36,7 @@ struct transfer {
     struct db_ring *ring;
     struct db_result *result;
     const struct db_mirror *mirror;
-    char *buffer;
+    uint64_t offset;        /* of the transfer */
     bool write;
     unsigned n_idle;        /* free slots on the ring's stack */
     unsigned in_flight;
@@ -52,6 +52,13 @@ static int setup_uring(struct io_uring *uring, unsigned entries)
         return rc;
     memset(&params, 0, sizeof(params)); /* Linux before 5.19 has no COOP_TASKRUN */
     return io_uring_queue_init_params(entries, uring, &params);
+}
+
+static void release(struct db_ring *ring)
+{
+    free(ring->idle);
+    free(ring->commands);
+    free(ring);
 }
 
 int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t first_byte, uint64_t end_byte,
@@ -73,9 +80,7 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
             io_uring_queue_exit(&ring->uring);
     }
     if (rc < 0) {
-        free(ring->idle);
-        free(ring->commands);
-        free(ring);
+        release(ring);
         return rc;
     }
     *out = ring;
@@ -85,9 +90,7 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
 void db_ring_close(struct db_ring *ring)
 {
     io_uring_queue_exit(&ring->uring);
-    free(ring->idle);
-    free(ring->commands);
-    free(ring);
+    release(ring);
 }
 
 static void fail(struct transfer *t, int error, const struct command *command)
@@ -123,17 +126,15 @@ static void issue(struct transfer *t, unsigned slot)
     t->result->depth_sum += t->in_flight;
 }
 
-/* Copy what a read brought on to the mirror, as far as it lies in the part that is mirrored. */
-static void reflect(const struct transfer *t, const char *data, uint64_t bytes)
+/* Copy what a command brought on to the mirror, as far as it lies in the part of the transfer that is mirrored. */
+static void reflect(const struct transfer *t, const struct command *command, uint64_t bytes)
 {
     const struct db_mirror *mirror = t->mirror;
-    if (!mirror)
-        return;
-    uint64_t start = (uint64_t)(data - t->buffer), end = start + bytes;
+    uint64_t start = command->offset - t->offset, end = start + bytes;
     uint64_t first = start > mirror->from ? start : mirror->from;
     uint64_t last = end < mirror->from + mirror->bytes ? end : mirror->from + mirror->bytes;
     if (first < last)
-        memcpy(mirror->target + (first - mirror->from), t->buffer + first, last - first);
+        memcpy(mirror->target + (first - mirror->from), command->buffer + (first - start), last - first);
 }
 
 static void resume(struct transfer *t, unsigned slot)
@@ -148,7 +149,8 @@ static void settle(struct transfer *t, unsigned slot, int res)
     struct command *command = &t->ring->commands[slot];
     t->in_flight--;
     if (res > 0 && (uint64_t)res <= command->bytes) {
-        reflect(t, command->buffer, (uint64_t)res);
+        if (t->mirror)
+            reflect(t, command, (uint64_t)res);
         t->moved += (uint64_t)res;
         command->buffer += res;
         command->offset += (uint64_t)res;
@@ -204,17 +206,22 @@ static void cancel_all(struct transfer *t, int error)
 int db_transfer(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes, uint64_t chunk_bytes,
                 uint64_t timeout_ns, const struct db_mirror *mirror, struct db_result *result)
 {
-    struct transfer t = {.ring = ring, .result = result, .mirror = mirror, .buffer = buffer, .write = write,
+    struct transfer t = {.ring = ring, .result = result, .mirror = mirror, .offset = offset, .write = write,
                          .n_idle = ring->queue_depth};
     uint64_t issued = 0;
+    if (mirror && chunk_bytes > mirror->staging_bytes)
+        chunk_bytes = mirror->staging_bytes;
+    if (mirror && t.n_idle > mirror->staging_bytes / chunk_bytes)
+        t.n_idle = (unsigned)(mirror->staging_bytes / chunk_bytes);
     memset(result, 0, sizeof(*result));
-    for (unsigned slot = 0; slot < ring->queue_depth; slot++)
+    for (unsigned slot = 0; slot < t.n_idle; slot++)
         ring->idle[slot] = slot;
     while (t.in_flight || (issued < bytes && !t.error)) {
         while (t.n_idle && issued < bytes && !t.error) {
             unsigned slot = ring->idle[--t.n_idle];
             uint64_t size = bytes - issued < chunk_bytes ? bytes - issued : chunk_bytes;
-            ring->commands[slot] = (struct command){(char *)buffer + issued, offset + issued, size, 0};
+            char *place = (char *)buffer + (mirror ? slot * chunk_bytes : issued);
+            ring->commands[slot] = (struct command){place, offset + issued, size, 0};
             issued += size;
             issue(&t, slot);
         }

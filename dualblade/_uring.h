@@ -15,11 +15,14 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
                  unsigned block_bytes);
 void db_ring_close(struct db_ring *ring);
 
-/* Where a read also goes, piece by piece as its commands complete: buffer bytes [from, from + bytes) to `target`. */
+/* Where a read goes on to, piece by piece as its commands complete: its bytes [from, from + bytes) to `target`.
+   The buffer then holds only what is in flight, in `staging_bytes` (whole blocks) that are used over and over:
+   they stay in the CPU's cache, where a buffer for the whole transfer would go through memory once more. */
 struct db_mirror {
     char *target;
     uint64_t from;
     uint64_t bytes;
+    uint64_t staging_bytes;
 };
 
 /* Move `bytes` between `buffer` and device offset `offset` in commands of at most `chunk_bytes`; `mirror` may be NULL.

@@ -72,9 +72,10 @@ class NvmeDirect:
         self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
 
     def stream(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor) -> None:
-        """Read rows into the buffer and, as the commands complete, on to contiguous host memory: one overlapped hop."""
+        """Read rows through the buffer to contiguous host memory, copying each command's data as it completes."""
         span = self._span(tensor, rows)
-        mirror = Mirror(device.data_ptr(), span.lead_bytes, len(rows) * self._geometry.row_bytes(tensor))
+        rows_bytes = len(rows) * self._geometry.row_bytes(tensor)
+        mirror = Mirror(device.data_ptr(), span.lead_bytes, rows_bytes, buffer.size_bytes)
         self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread, mirror)
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:

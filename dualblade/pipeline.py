@@ -1,8 +1,10 @@
 """Copy threads: each owns a pinned buffer and moves tensors between storage and device, one after another.
 
-A tensor always goes through the same thread, in the order in which its operations were submitted; so an append is on
-storage before the next read of the same extent begins. The threads run free of each other: while one copies over the
-link the other has the storage device to itself.
+Whatever reads or writes a tensor first waits for the last write to it that was submitted before; so an append is on
+storage before the next read of the same extent begins. Apart from that the threads run free of each other: while one
+copies over the link the other has the storage device to itself. Appended rows have threads of their own (FlexLLMGen's
+shared queue gives them one as well): a small write waits in the device behind megabytes of reads, and whoever waits
+with it reads nothing meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in th
 
 
 class Path(Protocol):
-    """One way from the pinned buffer to storage and back. Calls for one tensor come from one thread, in order."""
+    """One way from the pinned buffer to storage and back. Writes to a tensor come one by one, never to rows being read."""
 
     name: str
 
@@ -78,7 +80,7 @@ class Transfer:
 
 
 class CopyThreads:
-    """`n_threads` workers, each with one pinned buffer large enough for any tensor of the geometry."""
+    """`n_threads` copy threads with a pinned buffer for any tensor of the geometry, and as many with one for a row."""
 
     def __init__(self, geometry: KVGeometry, link: Link, n_threads: int, lba_bytes: int, *, checksum: bool) -> None:
         self._geometry = geometry
@@ -87,32 +89,41 @@ class CopyThreads:
         self._readable = ReadableRows(geometry)
         self._checksums = Checksums(geometry) if checksum else None
         self.operations: list[Operation] = []
-        # A part-filled block before the rows and one after them.
-        buffer_bytes = geometry.largest_tensor_bytes + 2 * lba_bytes
-        self.buffers = [PinnedBuffer(buffer_bytes) for _ in range(n_threads)]
+        self.n_threads = n_threads
+        self._edge_bytes = 2 * lba_bytes  # a part-filled block before the rows and one after them
+        row_bytes = geometry.largest_tensor_bytes // geometry.capacity_tokens
+        sizes_bytes = [geometry.largest_tensor_bytes] * n_threads + [row_bytes] * n_threads
+        self.buffers = [PinnedBuffer(size_bytes + self._edge_bytes) for size_bytes in sizes_bytes]
         self._workers = [
             ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=_start_worker)
-            for index in range(n_threads)
+            for index in range(len(self.buffers))
         ]
+        self._last_write: dict[TensorId, Future[None]] = {}
         for started in [worker.submit(int) for worker in self._workers]:
             started.result()  # threads and their stacks are made now, not when memory has become scarce
 
     def store(self, transfer: Transfer) -> Future[None]:
         """Queue device -> pinned -> storage; the device memory must not change before it is done."""
-        return self._submit(transfer.tensor, lambda thread: self._store(transfer, thread))
+        thread = self._thread(transfer.tensor)
+        size_bytes = len(transfer.rows) * self._geometry.row_bytes(transfer.tensor)
+        if size_bytes + self._edge_bytes <= self.buffers[thread + self.n_threads].size_bytes:
+            thread += self.n_threads
+        return self._submit_write(transfer.tensor, thread, lambda: self._store(transfer, thread))
 
     def load(self, transfer: Transfer) -> Future[None]:
         """Queue storage -> pinned -> device."""
-        return self._submit(transfer.tensor, lambda thread: self._load(transfer, thread))
+        thread = self._thread(transfer.tensor)
+        return self._submit(transfer.tensor, thread, lambda: self._load(transfer, thread))
 
     def crop(self, path: Path, tensor: TensorId, n_rows: int) -> Future[None]:
         """Queue the forgetting of all rows from `n_rows` on."""
+        thread = self._thread(tensor)
 
-        def task(thread: int) -> None:
+        def task() -> None:
             self._readable.crop(tensor, n_rows)
             path.crop(tensor, n_rows, self.buffers[thread], thread)
 
-        return self._submit(tensor, task)
+        return self._submit_write(tensor, thread, task)
 
     def close(self) -> None:
         """Let every worker finish what it is doing, drop what it has not begun, and end it."""
@@ -120,9 +131,23 @@ class CopyThreads:
             worker.shutdown(wait=True, cancel_futures=True)
         self.buffers.clear()
 
-    def _submit(self, tensor: TensorId, task: Callable[[int], None]) -> Future[None]:
-        thread = tensor.order % len(self._workers)
-        return self._workers[thread].submit(task, thread)
+    def _thread(self, tensor: TensorId) -> int:
+        return tensor.order % self.n_threads
+
+    def _submit(self, tensor: TensorId, thread: int, task: Callable[[], None]) -> Future[None]:
+        """Queue a task that waits for the last write to its tensor; only for earlier ones, so that nothing can lock."""
+        last_write = self._last_write.get(tensor)
+
+        def run() -> None:
+            if last_write is not None:
+                last_write.result()
+            task()
+
+        return self._workers[thread].submit(run)
+
+    def _submit_write(self, tensor: TensorId, thread: int, task: Callable[[], None]) -> Future[None]:
+        self._last_write[tensor] = self._submit(tensor, thread, task)
+        return self._last_write[tensor]
 
     def _store(self, transfer: Transfer, thread: int) -> None:
         path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
@@ -147,6 +172,7 @@ class CopyThreads:
             path.stream(tensor, rows, self.buffers[thread], thread, transfer.device)
             storage.stop()
             link_start_ns, link_end_ns = storage.start_ns, storage.end_ns  # the copies lie within the transfer
+            data = transfer.device.reshape(-1).view(torch.uint8)
         else:
             path.read(tensor, rows, self.buffers[thread], thread)
             storage.stop()

@@ -75,7 +75,7 @@ class KVStore:
             StorageError: the space, direct I/O or the device is not there.
         """
         geometry = self.geometry
-        knob = knob_bytes(variant, b_pc_bytes, len(self._threads.buffers) * geometry.largest_tensor_bytes)
+        knob = knob_bytes(variant, b_pc_bytes, self._threads.n_threads * geometry.largest_tensor_bytes)
         kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
         self.plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
         for name in sorted(set(self.plan.layers)):

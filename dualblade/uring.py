@@ -29,11 +29,15 @@ _abandoned: list[object] = []
 
 @dataclass(frozen=True)
 class Mirror:
-    """Memory that a read fills as its commands complete, with `size_bytes` of the buffer from `from_byte` on."""
+    """Memory that gets bytes `from_byte` to `from_byte + size_bytes` of a read, each as its command completes.
+
+    `staging_bytes` of the buffer, whole blocks, are all that such a read uses of it.
+    """
 
     address: int
     from_byte: int
     size_bytes: int
+    staging_bytes: int
 
 
 @dataclass
@@ -130,7 +134,7 @@ def _native(mirror: Mirror | None) -> object:
     if mirror is None:
         return ffi.NULL
     target = ffi.cast("char *", mirror.address)
-    return ffi.new("struct db_mirror *", {"target": target, "from": mirror.from_byte, "bytes": mirror.size_bytes})
+    return ffi.new("struct db_mirror *", [target, mirror.from_byte, mirror.size_bytes, mirror.staging_bytes])
 
 
 def _explain(code: int) -> str:

@@ -18,8 +18,8 @@ from dualblade import DualBladeCache
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.model_geometry import model_layers
+from dualblade.mounts import mount_of, read_mounts
 from dualblade.nvme_direct import NvmeDirect
-from dualblade.target import file_system
 from dualblade.variants import VARIANTS
 from tests.system.tiny_models import CONFIGS, prompts, tiny_model
 
@@ -295,7 +295,7 @@ def test_misuse_is_answered_with_a_sentence(make_cache: MakeCache, disk_path: Pa
 
 def test_memory_is_no_place_for_direct_io() -> None:
     memory = Path("/dev/shm")
-    if not memory.is_dir() or file_system(memory) != "tmpfs":
+    if not memory.is_dir() or mount_of(memory, read_mounts()).fs_type != "tmpfs":
         pytest.skip("no tmpfs is mounted on /dev/shm")
     model = tiny_model("llama")
     with (

@@ -63,7 +63,7 @@ def test_the_operations_of_a_model_are_those_of_its_replay(
             start(store, config).run(ignore)
             logs.append(steps_by_thread(store.operations))
     by_model, by_replay = logs
-    assert set(by_model) == set(range(threads))
+    assert set(by_model) == set(range(2 * threads))  # those that read, and those that write rows
     assert by_model == by_replay
     iterations = {step.iteration for steps in by_model.values() for step in steps}
     assert iterations == set(range(config.iterations + 2))  # prefill, decode, and what was read ahead for one more

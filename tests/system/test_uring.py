@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dualblade.errors import StorageError
 from dualblade.pinned import PinnedBuffer
-from dualblade.uring import Op, Ring
+from dualblade.uring import Mirror, Op, Ring
 
 BLOCK = 4096
 FILE_BYTES = 256 * BLOCK
@@ -73,6 +73,33 @@ def test_every_byte_moves_and_no_other(
         n_commands = -(-len(blocks) // chunk_blocks)
         assert ring.depth["read"].commands == n_commands
         assert 1 <= (ring.depth["read"].mean or 0) <= min(queue_depth, n_commands)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 255), st.integers(1, 256), st.integers(1, 40), st.integers(1, 9), st.integers(1, 12), st.data())
+def test_a_mirror_gets_just_its_bytes_through_little_staging(
+    fd: int,
+    buffer: PinnedBuffer,
+    first: int,
+    n_blocks: int,
+    chunk_blocks: int,
+    queue_depth: int,
+    staging_blocks: int,
+    data: st.DataObject,
+) -> None:
+    blocks = range(first, min(first + n_blocks, 256))
+    size = len(blocks) * BLOCK
+    start, end = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
+    target = torch.full((size + 2,), 0xA5, dtype=torch.uint8)
+    mirror = Mirror(target.data_ptr() + 1, start, end - start, staging_blocks * BLOCK)
+    buffer.data.fill_(0x5A)
+    with ring_on(fd, queue_depth=queue_depth) as ring:
+        chunk = chunk_blocks * BLOCK
+        ring.transfer("read", buffer, buffer.address, blocks.start * BLOCK, size, chunk, 30, mirror)
+    offset = blocks.start * BLOCK
+    assert bytes(target[1 : 1 + end - start].numpy()) == content(fd)[offset + start : offset + end]
+    assert set(target[1 + end - start :].tolist()) | {int(target[0])} == {0xA5}
+    assert not buffer.data[staging_blocks * BLOCK :].ne(0x5A).any()
 
 
 @pytest.mark.parametrize("blocks", [range(0, 10), range(9, 12), range(18, 22), range(30, 40)])
