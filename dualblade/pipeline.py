@@ -29,7 +29,7 @@ _RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in th
 
 
 class Path(Protocol):
-    """One way from the pinned buffer to storage and back. Writes to a tensor come one by one, not to rows being read."""
+    """One way from the pinned buffer to storage and back; a tensor is written by one thread at a time."""
 
     name: str
 
