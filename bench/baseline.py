@@ -17,7 +17,7 @@ PEER = "bench.flexllmgen"
 # Budget over working set, on both sides of the cliff but away from it: the processes hold their own memory differently
 # and the cliff is a few per cent wide. With 1.3 both find everything in memory.
 RATIOS = (0.4, 0.6, 0.8, 1.3)
-ITERATIONS = 6
+ITERATIONS = 5
 
 
 def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> dict[str, Any]:
