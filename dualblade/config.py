@@ -94,7 +94,7 @@ class StorageConfig:
     serial: str | None = None
     lba_bytes: int = 4096
     first_lba: int = 0
-    chunk_bytes: int = MIB // 2
+    chunk_bytes: int = MIB
     queue_depth: int = 16
     timeout_s: float = 60.0
     page_cache_io: Literal["mmap", "rw"] = "mmap"
