@@ -24,7 +24,7 @@ def note(data: pd.DataFrame) -> str:
     )
 
 
-def caption(subject: str, data: pd.DataFrame) -> str:
+def provenance(subject: str, data: pd.DataFrame) -> str:
     """Everything that a reader needs to judge the figure."""
     return " ".join(
         [
@@ -35,8 +35,7 @@ def caption(subject: str, data: pd.DataFrame) -> str:
             "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
             f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
             f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data['config.scale'])}, "
-            f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say. "
-            "Dashed line: from here on the whole KV fits.",
+            f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say.",
             f"{_system(data)}.",
             _revisions(data),
         ]

@@ -6,10 +6,8 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.caption import note
 from analysis.style import COLUMN_WIDTH_IN, PNG_DPI
 
 NOTE_FONT_PT = 5
@@ -31,11 +29,11 @@ def add_legend(figure: Figure, n_columns: int = 2) -> None:
     figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=n_columns)
 
 
-def add_note(figure: Figure, data: pd.DataFrame) -> None:
+def add_note(figure: Figure, text: str) -> None:
     """Write the provenance below the finished panels, in room taken from the layout."""
     figure.align_ylabels()
     width_in, height_in = figure.get_size_inches()
-    lines = textwrap.wrap(note(data), int(width_in * NOTE_CHARS_PER_IN))
+    lines = textwrap.wrap(text, int(width_in * NOTE_CHARS_PER_IN))
     note_share = (len(lines) * NOTE_LINE_IN + 0.05) / height_in
     figure.set_layout_engine("constrained", rect=(0, note_share, 1, 1 - note_share))
     figure.text(0.01, 0.01, "\n".join(lines), fontsize=NOTE_FONT_PT, color="0.35", va="bottom", linespacing=1.2)

@@ -51,7 +51,10 @@ class ResultsError(DualBladeError):
 
 @dataclass(frozen=True)
 class Results:
-    """`runs`: one row per run, indexed by its folder; `iterations`: one per decode iteration; `skipped`: sentences."""
+    """`runs`: one row per run, indexed by its folder; `iterations`: one per decode iteration; `skipped`: sentences.
+
+    Column `folder` of the runs is where a run's other files are (kv_io.parquet, device_io.parquet).
+    """
 
     runs: pd.DataFrame
     iterations: pd.DataFrame
@@ -72,6 +75,7 @@ def load(results_dir: Path) -> Results:
         reasons[results_dir / run] = f"the same point was measured again in {successor}"
     skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
     runs = _runs(documents)
+    runs["folder"] = [results_dir / run for run in runs.index]
     return Results(runs, _iterations(runs), skipped)
 
 

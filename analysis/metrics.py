@@ -5,6 +5,8 @@ Times are those of the run's own scale (a batch of the paper's 32 / scale); noth
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 
 from analysis.load import Results, optional
@@ -74,6 +76,11 @@ def measure(results: Results) -> pd.DataFrame:
     """The runs with one more column per metric."""
     metrics = (prefill_s, decode_s_per_token, decode_hit_rate, memory_gb, working_set_gb, decode_iterations, lru)
     return results.runs.assign(**{metric.__name__: metric(results) for metric in metrics})
+
+
+def with_metrics(results: Results) -> Results:
+    """The same results, their runs with the metrics."""
+    return dataclasses.replace(results, runs=measure(results))
 
 
 def _lru_name(switch: str) -> str:

@@ -21,10 +21,23 @@ PER_RUN_COLUMNS = ("config.storage.directory",)
 
 
 class Selection(NamedTuple):
-    """Runs that are comparable, and a sentence for each group that was left out."""
+    """Runs that are comparable (none: nothing to draw), and sentences on groups left out and on missing points."""
 
     runs: pd.DataFrame
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def curve(selection: Selection) -> Selection:
+    """The selection as curves over the memory limit, which take two limits at least."""
+    if selection.runs["memory_gb"].nunique() < 2:
+        return selection._replace(runs=selection.runs.head(0))
+    return selection._replace(missing=tuple(missing_points(selection.runs)))
+
+
+def limited(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs under a memory limit."""
+    return runs[runs["memory_gb"].notna()]
 
 
 def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selection:

@@ -13,25 +13,26 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
-from analysis.caption import caption
 from analysis.figures import e2e_latency, hit_rate, thrashing
 from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
-from analysis.selection import Selection, missing_points
+from analysis.selection import Selection
 from dualblade.errors import DualBladeError
 
 MOST_SENTENCES = 8
+NAME_CHARS = 20
 
 
 class FigureModule(Protocol):
     """What a module of this package offers; its name is also the experiment's that measures it."""
 
-    SUBJECT: str
-
-    def select(self, runs: pd.DataFrame) -> Selection:
-        """The runs to draw, of those that have a memory limit."""
+    def select(self, results: Results) -> Selection:
+        """The runs to draw; none where there is nothing to draw."""
 
     def plot(self, data: pd.DataFrame) -> Figure:
         """Draw them."""
+
+    def caption(self, data: pd.DataFrame) -> str:
+        """What the figure shows, and all that a reader needs to judge it."""
 
 
 FIGURES: Mapping[str, FigureModule] = {"thrashing": thrashing, "e2e_latency": e2e_latency, "hit_rate": hit_rate}
@@ -48,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         check_folder(options.results)
         results, selections = select(options.results)
-        if not any(map(is_drawable, selections.values())):
+        if all(selection.runs.empty for selection in selections.values()):
             if measure(options.results) == sweep.INTERRUPTED:
                 return sweep.INTERRUPTED
             results, selections = select(options.results)
@@ -87,25 +88,18 @@ def check_folder(results_dir: Path) -> None:
 
 def select(results_dir: Path) -> tuple[Results, dict[str, Selection]]:
     """Load, and choose the runs of each figure."""
-    results = load(results_dir)
-    runs = metrics.measure(results)
-    limited = runs[runs["memory_gb"].notna()]
-    return results, {name: figure.select(limited) for name, figure in FIGURES.items()}
-
-
-def is_drawable(selection: Selection) -> bool:
-    """A curve has two points at least."""
-    return bool(selection.runs["memory_gb"].nunique() > 1)
+    results = metrics.with_metrics(load(results_dir))
+    return results, {name: figure.select(results) for name, figure in FIGURES.items()}
 
 
 def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Path) -> int:
     """Draw what has data and say what would measure the rest; status 1 when nothing could be drawn."""
     for name, selection in selections.items():
-        if is_drawable(selection):
-            draw(name, selection, out_dir)
+        if selection.runs.empty:
+            print(f"{name:<{NAME_CHARS}} no results; measure them with: {sweep.command(name, results_dir)}")
         else:
-            print(f"{name:<12} no results; measure them with: {sweep.command(name, results_dir)}")
-    return 0 if any(map(is_drawable, selections.values())) else 1
+            draw(name, selection, out_dir)
+    return int(all(selection.runs.empty for selection in selections.values()))
 
 
 def draw(name: str, selection: Selection, out_dir: Path) -> None:
@@ -113,10 +107,10 @@ def draw(name: str, selection: Selection, out_dir: Path) -> None:
     figure, runs = FIGURES[name], selection.runs
     out_dir.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(style.RC):
-        files = layout.save(figure.plot(runs), out_dir / name, caption(figure.SUBJECT, runs))
-    print(f"{name:<12} {len(runs):>4} runs  {', '.join(str(path) for path in files)}")
+        files = layout.save(figure.plot(runs), out_dir / name, figure.caption(runs))
+    print(f"{name:<{NAME_CHARS}} {len(runs):>4} runs  {', '.join(str(path) for path in files)}")
     print_some(f"not in {name}: {text}" for text in selection.left_out)
-    print_some(f"incomplete {name}: {text}" for text in missing_points(runs))
+    print_some(f"incomplete {name}: {text}" for text in selection.missing)
 
 
 def print_some(sentences: Iterable[str]) -> None:

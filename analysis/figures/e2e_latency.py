@@ -5,20 +5,33 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.caption import note, provenance
 from analysis.curves import draw_curves, finish_memory_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
-from analysis.selection import Selection, comparable, split_by_ssd
+from analysis.load import Results
+from analysis.selection import Selection, comparable, curve, limited, split_by_ssd
 
-SUBJECT = "Prefill latency and decode latency per token of the variants over memory limits."
+SUBJECT = (
+    "Prefill latency and decode latency per token of the variants over memory limits. "
+    "Dashed line: from there on the whole KV fits."
+)
 
 
-def select(runs: pd.DataFrame) -> Selection:
+def select(results: Results) -> Selection:
     """The largest comparable set of each testbed and SSD."""
+    runs = limited(results.runs)
     selections = [comparable(group) for _, group in split_by_ssd(runs)]
-    return Selection(
-        pd.concat([runs.head(0), *(selection.runs for selection in selections)]),
-        tuple(text for selection in selections for text in selection.left_out),
+    return curve(
+        Selection(
+            pd.concat([runs.head(0), *(selection.runs for selection in selections)]),
+            tuple(text for selection in selections for text in selection.left_out),
+        )
     )
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return provenance(SUBJECT, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -34,5 +47,5 @@ def plot(data: pd.DataFrame) -> Figure:
         if len(ssds) > 1:
             prefill.set_title(name)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, data)
+    add_note(figure, note(data))
     return figure

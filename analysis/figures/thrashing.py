@@ -5,18 +5,29 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.caption import note, provenance
 from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
-from analysis.selection import Selection, comparable
+from analysis.load import Results
+from analysis.selection import Selection, comparable, curve, limited
 from analysis.style import VARIANTS, Look
 
-SUBJECT = "Baseline over memory limits: prefill latency, decode latency per token, and hit rate of decode reads."
+SUBJECT = (
+    "Baseline over memory limits: prefill latency, decode latency per token, and hit rate of decode reads. "
+    "Dashed line: from there on the whole KV fits."
+)
 BASELINE = VARIANTS["baseline"]
 
 
-def select(runs: pd.DataFrame) -> Selection:
+def select(results: Results) -> Selection:
     """The Baseline's runs; the kernel's LRU moves the cliff, so each has a curve of its own."""
-    return comparable(runs[runs["config.variant.name"] == "baseline"], keep_apart=("lru",))
+    runs = limited(results.runs)
+    return curve(comparable(runs[runs["config.variant.name"] == "baseline"], keep_apart=("lru",)))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return provenance(SUBJECT, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -32,7 +43,7 @@ def plot(data: pd.DataFrame) -> Figure:
     hit_rate_axis(hit_rate)
     finish_memory_axis((prefill, decode, hit_rate), data, mark_height=0.12)
     add_legend(figure)
-    add_note(figure, data)
+    add_note(figure, note(data))
     return figure
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from analysis.caption import caption, note
+from analysis.caption import note, provenance
 from analysis.load import load
 from analysis.metrics import measure
 from tests.unit.analysis_results import write_sweep
 
 
 def caption_of(results_dir: Path) -> str:
-    return caption("Subject.", measure(load(results_dir)))
+    return provenance("Subject.", measure(load(results_dir)))
 
 
 def test_the_note_holds_what_must_stay_with_the_picture(tmp_path: Path) -> None:

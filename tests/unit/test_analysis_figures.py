@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from analysis import layout, style
 from analysis.figures import e2e_latency, hit_rate, thrashing
 from analysis.load import load
-from analysis.metrics import measure
+from analysis.metrics import with_metrics
 from tests.unit.analysis_results import LIMITS_GB, VARIANTS, write_run, write_sweep
 
 Curve = dict[float, float]
@@ -33,7 +33,7 @@ def paper_style() -> Iterator[None]:
 
 def figure_of(name: str, results_dir: Path) -> Figure:
     module = MODULES[name]
-    return module.plot(module.select(measure(load(results_dir))).runs)
+    return module.plot(module.select(with_metrics(load(results_dir))).runs)
 
 
 def curves(axes: Axes) -> dict[str, Curve]:
