@@ -40,7 +40,7 @@ def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> di
             for number in range(1, pairs + 1):
                 rounds.append(_round(point, transfer, one, many, granted, bench))
                 report(f"pair {number}/{pairs}, GB/s: {rounds[-1]}")
-        buffers = {"ours_huge_page_bytes": transfer.buffer.huge_page_bytes, "fio": "mmaphuge" if granted else "malloc"}
+        buffers = {"ours_huge_page_bytes": transfer.buffers.huge_page_bytes, "fio": "mmaphuge" if granted else "malloc"}
     return {"comparisons": _comparisons(rounds, one, many), "buffers": buffers, "packages": [fio_version]}
 
 

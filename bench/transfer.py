@@ -1,15 +1,17 @@
-"""The direct path by itself: whole tensors between one pinned buffer and the device, as a copy thread moves them."""
+"""The direct path by itself: whole tensors between two pinned buffers and a device, each begun before the last ends."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 
 from dualblade.config import RunConfig
-from dualblade.nvme_direct import NvmeDirect
+from dualblade.nvme_direct import Finish, NvmeDirect
 from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state
 from dualblade.uring import Op
 
@@ -22,7 +24,7 @@ class DirectTransfer:
         # The prompt's rows only: what was never written is read as zeros, without the device, which would favour fio.
         self._geometry = dataclasses.replace(config.geometry(), capacity_tokens=config.workload.prompt_tokens)
         self._path = NvmeDirect(self._geometry, range(self._geometry.n_layers), storage, copy_threads=1)
-        self._buffer = PinnedBuffer(self._geometry.largest_tensor_bytes)
+        self._buffers = [PinnedBuffer(self._geometry.largest_tensor_bytes) for _ in range(2)]
 
     @property
     def size_bytes(self) -> int:
@@ -34,18 +36,23 @@ class DirectTransfer:
         return Path(f"/proc/{os.getpid()}/fd/{self._path.target.fd}")
 
     @property
-    def buffer(self) -> PinnedState:
-        return pinned_state([self._buffer])
+    def buffers(self) -> PinnedState:
+        return pinned_state(self._buffers)
 
     def rate_gb_per_s(self, op: Op, passes: int) -> float:
-        """Move every tensor `passes` times, one call each."""
-        move = self._path.read if op == "read" else self._path.write
+        """Move every tensor `passes` times; the commands of the next one follow those of the last without a gap."""
+        start = self._path.start_read if op == "read" else self._path.start_write
         rows = range(self._geometry.capacity_tokens)
-        start = time.perf_counter()
-        for _ in range(passes):
-            for tensor in self._geometry.tensors():
-                move(tensor, rows, self._buffer, 0)
-        return passes * self.size_bytes / (time.perf_counter() - start) / 1e9
+        tensors = list(self._geometry.tensors()) * passes
+        begun: deque[Finish] = deque()
+        start_s = time.perf_counter()
+        for tensor, buffer in zip(tensors, itertools.cycle(self._buffers), strict=False):
+            begun.append(start(tensor, rows, buffer, 0))
+            if len(begun) == len(self._buffers):
+                begun.popleft()()
+        while begun:
+            begun.popleft()()
+        return passes * self.size_bytes / (time.perf_counter() - start_s) / 1e9
 
     def __enter__(self) -> DirectTransfer:
         return self

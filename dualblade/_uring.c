@@ -2,55 +2,79 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
+#include <linux/nvme_ioctl.h>
 #include <linux/stat.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "_uring.h"
 
 #define MOST_RETRIES 64u                    /* of one command, on EINTR and EAGAIN */
+#define MOST_NVME_RETRIES 5u                /* of one command, on a status that allows it; the kernel's own number */
 #define CANCEL_GRACE_NS 5000000000ull       /* for the kernel to hand back cancelled commands */
 #define CANCEL_DATA UINT64_MAX              /* user_data of the cancel request itself */
 
+/* NVM command set, figure "Opcodes"; base specification, figure "Completion Queue Entry: Status Field". */
+#define NVME_WRITE 0x01
+#define NVME_READ 0x02
+#define NVME_DO_NOT_RETRY 0x4000
+
 struct command {
+    struct db_transfer *transfer;
     char *buffer;
     uint64_t offset;
     uint64_t bytes;
+    uint64_t due_ns;        /* by the ring's clock */
+    int res;
     unsigned retries;
+    bool held;              /* the kernel is done with it, and the clock is not */
+};
+
+struct db_transfer {
+    struct db_transfer *next;
+    char *buffer;
+    uint64_t offset, bytes, chunk_bytes;
+    uint64_t issued;
+    uint64_t stride;        /* of a mirrored transfer's slots in its staging */
+    struct db_mirror mirror;
+    bool write, mirrored;
+    unsigned in_flight;
+    int error;              /* first failure; nothing new is issued after it */
+    struct db_result result;
 };
 
 struct db_ring {
     struct io_uring uring;
-    uint64_t first_byte, end_byte;
-    unsigned block_bytes, queue_depth;
-    unsigned *idle;         /* stack of free slots in `commands` */
+    struct db_device device;
+    struct db_clock *clock;
+    unsigned queue_depth;
     struct command *commands;
+    unsigned *idle;                     /* stack of free slots in `commands` */
+    unsigned n_idle, in_flight, n_held; /* held commands count as in flight */
+    struct db_transfer *first, *last;   /* transfers in the order of db_start, until waited for */
+    struct db_transfer *issuing;        /* the first that has commands to issue */
 };
 
-/* What one db_transfer call is doing. */
-struct transfer {
-    struct db_ring *ring;
-    struct db_result *result;
-    const struct db_mirror *mirror;
-    uint64_t offset;        /* of the transfer */
-    bool write;
-    unsigned n_idle;        /* free slots on the ring's stack */
-    unsigned in_flight;
-    uint64_t moved;
-    int error;              /* first failure; nothing new is issued after it */
-};
-
-static int setup_uring(struct io_uring *uring, unsigned entries)
+static uint64_t now_ns(void)
 {
-    struct io_uring_params params = {.flags = IORING_SETUP_COOP_TASKRUN};
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static int setup_uring(struct io_uring *uring, unsigned entries, unsigned flags)
+{
+    struct io_uring_params params = {.flags = flags | IORING_SETUP_COOP_TASKRUN};
     int rc = io_uring_queue_init_params(entries, uring, &params);
     if (rc != -EINVAL)
         return rc;
     memset(&params, 0, sizeof(params)); /* Linux before 5.19 has no COOP_TASKRUN */
+    params.flags = flags;
     return io_uring_queue_init_params(entries, uring, &params);
 }
 
@@ -61,8 +85,7 @@ static void release(struct db_ring *ring)
     free(ring);
 }
 
-int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t first_byte, uint64_t end_byte,
-                 unsigned block_bytes)
+int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned queue_depth, struct db_clock *clock)
 {
     struct db_ring *ring = calloc(1, sizeof(*ring));
     if (!ring)
@@ -70,12 +93,12 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
     ring->commands = calloc(queue_depth, sizeof(*ring->commands));
     ring->idle = calloc(queue_depth, sizeof(*ring->idle));
     ring->queue_depth = queue_depth;
-    ring->first_byte = first_byte;
-    ring->end_byte = end_byte;
-    ring->block_bytes = block_bytes;
-    int rc = ring->commands && ring->idle ? setup_uring(&ring->uring, queue_depth + 1) : -ENOMEM;
+    ring->device = *device;
+    ring->clock = clock;
+    unsigned flags = device->nsid ? IORING_SETUP_SQE128 | IORING_SETUP_CQE32 : 0;
+    int rc = ring->commands && ring->idle ? setup_uring(&ring->uring, queue_depth + 1, flags) : -ENOMEM;
     if (rc == 0) {
-        rc = io_uring_register_files(&ring->uring, &fd, 1);
+        rc = io_uring_register_files(&ring->uring, &device->fd, 1);
         if (rc < 0)
             io_uring_queue_exit(&ring->uring);
     }
@@ -83,155 +106,354 @@ int db_ring_open(struct db_ring **out, int fd, unsigned queue_depth, uint64_t fi
         release(ring);
         return rc;
     }
+    while (ring->n_idle < queue_depth) {
+        ring->idle[ring->n_idle] = queue_depth - 1 - ring->n_idle;
+        ring->n_idle++;
+    }
     *out = ring;
     return 0;
 }
 
-void db_ring_close(struct db_ring *ring)
+struct db_transfer *db_start(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes,
+                             uint64_t chunk_bytes, const struct db_mirror *mirror)
 {
-    io_uring_queue_exit(&ring->uring);
-    release(ring);
+    struct db_transfer *t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    *t = (struct db_transfer){.write = write, .buffer = buffer, .offset = offset, .bytes = bytes,
+                              .chunk_bytes = chunk_bytes, .mirrored = mirror != NULL};
+    if (mirror) {
+        uint64_t share = mirror->staging_bytes / ring->queue_depth & -(uint64_t)ring->device.block_bytes;
+        t->mirror = *mirror;
+        t->stride = share;
+        t->chunk_bytes = chunk_bytes < share ? chunk_bytes : share;
+        t->error = share ? 0 : -ENOBUFS;
+    }
+    if (ring->last)
+        ring->last->next = t;
+    else
+        ring->first = t;
+    ring->last = t;
+    if (!ring->issuing)
+        ring->issuing = t;
+    return t;
 }
 
-static void fail(struct transfer *t, int error, const struct command *command)
+static void fail(struct db_transfer *t, int error, uint64_t offset)
 {
     if (t->error)
         return;
     t->error = error;
-    t->result->failed_byte = command->offset;
+    t->result.failed_byte = offset;
 }
 
-static bool within_bounds(const struct db_ring *ring, const struct command *command)
+static bool within_bounds(const struct db_device *device, const struct command *command)
 {
-    return command->offset >= ring->first_byte && command->bytes <= ring->end_byte - ring->first_byte &&
-           command->offset - ring->first_byte <= ring->end_byte - ring->first_byte - command->bytes;
+    return command->offset >= device->first_byte && command->bytes <= device->end_byte - device->first_byte &&
+           command->offset - device->first_byte <= device->end_byte - device->first_byte - command->bytes;
+}
+
+/* When the clock's device will be done with a command that comes now. */
+static uint64_t due_ns(struct db_clock *clock, bool write, uint64_t bytes)
+{
+    uint64_t service_ns = (uint64_t)((double)bytes * (write ? clock->write_ns_per_byte : clock->read_ns_per_byte));
+    uint64_t now = now_ns(), busy = __atomic_load_n(&clock->busy_until_ns, __ATOMIC_RELAXED), done;
+    do
+        done = (busy > now ? busy : now) + service_ns;
+    while (!__atomic_compare_exchange_n(&clock->busy_until_ns, &busy, done, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return done + clock->latency_ns;
+}
+
+static void prepare(const struct db_ring *ring, const struct command *command, struct io_uring_sqe *sqe)
+{
+    bool write = command->transfer->write;
+    if (!ring->device.nsid) {
+        io_uring_prep_rw(write ? IORING_OP_WRITE : IORING_OP_READ, sqe, 0, command->buffer, (unsigned)command->bytes,
+                         command->offset);
+        return;
+    }
+    uint64_t slba = command->offset / ring->device.block_bytes;
+    struct nvme_uring_cmd native = {
+        .opcode = write ? NVME_WRITE : NVME_READ,
+        .nsid = ring->device.nsid,
+        .addr = (uint64_t)(uintptr_t)command->buffer,
+        .data_len = (uint32_t)command->bytes,
+        .cdw10 = (uint32_t)slba,
+        .cdw11 = (uint32_t)(slba >> 32),
+        .cdw12 = (uint32_t)(command->bytes / ring->device.block_bytes - 1),
+    };
+    memset(sqe, 0, 2 * sizeof(*sqe)); /* 128 bytes: the ring has IORING_SETUP_SQE128 */
+    sqe->opcode = IORING_OP_URING_CMD;
+    sqe->cmd_op = NVME_URING_CMD_IO;
+    memcpy(sqe->cmd, &native, sizeof(native));
 }
 
 /* Queue the command in `slot`. The bounds are checked here, the last moment before the kernel sees it. */
-static void issue(struct transfer *t, unsigned slot)
+static void issue(struct db_ring *ring, unsigned slot)
 {
-    struct command *command = &t->ring->commands[slot];
-    if (!within_bounds(t->ring, command)) {
-        fail(t, -ERANGE, command);
-        t->ring->idle[t->n_idle++] = slot;
+    struct command *command = &ring->commands[slot];
+    struct db_transfer *t = command->transfer;
+    if (!within_bounds(&ring->device, command)) {
+        fail(t, -ERANGE, command->offset);
+        ring->idle[ring->n_idle++] = slot;
         return;
     }
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&t->ring->uring); /* never NULL: one entry per slot, and one to cancel */
-    io_uring_prep_rw(t->write ? IORING_OP_WRITE : IORING_OP_READ, sqe, 0, command->buffer, (unsigned)command->bytes,
-                     command->offset);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring); /* never NULL: one entry per slot, and one to cancel */
+    prepare(ring, command, sqe);
     sqe->flags |= IOSQE_FIXED_FILE;
     sqe->user_data = slot;
+    if (ring->clock)
+        command->due_ns = due_ns(ring->clock, t->write, command->bytes);
+    ring->in_flight++;
     t->in_flight++;
-    t->result->commands++;
-    t->result->depth_sum += t->in_flight;
+    t->result.commands++;
+    t->result.depth_sum += ring->in_flight;
+}
+
+/* Fill the idle slots with the next commands, transfer after transfer. */
+static void issue_all(struct db_ring *ring)
+{
+    while (ring->n_idle && ring->issuing) {
+        struct db_transfer *t = ring->issuing;
+        if (t->issued == t->bytes || t->error) {
+            ring->issuing = t->next;
+            continue;
+        }
+        unsigned slot = ring->idle[--ring->n_idle];
+        uint64_t rest = t->bytes - t->issued, size = rest < t->chunk_bytes ? rest : t->chunk_bytes;
+        char *place = t->buffer + (t->mirrored ? slot * t->stride : t->issued);
+        ring->commands[slot] = (struct command){.transfer = t, .buffer = place, .offset = t->offset + t->issued,
+                                                .bytes = size};
+        t->issued += size;
+        issue(ring, slot);
+    }
 }
 
 /* Copy what a command brought on to the mirror, as far as it lies in the part of the transfer that is mirrored. */
-static void reflect(const struct transfer *t, const struct command *command, uint64_t bytes)
+static void reflect(const struct command *command, uint64_t bytes)
 {
-    const struct db_mirror *mirror = t->mirror;
-    uint64_t start = command->offset - t->offset, end = start + bytes;
+    const struct db_mirror *mirror = &command->transfer->mirror;
+    uint64_t start = command->offset - command->transfer->offset, end = start + bytes;
     uint64_t first = start > mirror->from ? start : mirror->from;
     uint64_t last = end < mirror->from + mirror->bytes ? end : mirror->from + mirror->bytes;
     if (first < last)
         memcpy(mirror->target + (first - mirror->from), command->buffer + (first - start), last - first);
 }
 
-static void resume(struct transfer *t, unsigned slot)
+/* Issue a command, or what is left of it, again. True unless it was tried often enough. */
+static bool resume(struct db_ring *ring, unsigned slot, unsigned most_retries)
 {
-    t->result->resumed++;
-    issue(t, slot);
+    struct command *command = &ring->commands[slot];
+    if (command->transfer->error || command->retries++ >= most_retries)
+        return false;
+    command->transfer->result.resumed++;
+    issue(ring, slot);
+    return true;
+}
+
+/* Bytes that a completion stands for; a native command that succeeds moves all of its own and returns 0. */
+static uint64_t completed_bytes(const struct db_ring *ring, const struct command *command)
+{
+    if (ring->device.nsid)
+        return command->res == 0 ? command->bytes : 0;
+    return command->res > 0 && (uint64_t)command->res <= command->bytes ? (uint64_t)command->res : 0;
+}
+
+static unsigned retries_allowed(const struct db_ring *ring, int res)
+{
+    if (res == -EINTR || res == -EAGAIN)
+        return MOST_RETRIES;
+    return ring->device.nsid && res > 0 && !(res & NVME_DO_NOT_RETRY) ? MOST_NVME_RETRIES : 0;
 }
 
 /* Account for one completion: done, to be resumed, or failed. */
-static void settle(struct transfer *t, unsigned slot, int res)
+static void settle(struct db_ring *ring, unsigned slot)
 {
-    struct command *command = &t->ring->commands[slot];
+    struct command *command = &ring->commands[slot];
+    struct db_transfer *t = command->transfer;
+    uint64_t bytes = completed_bytes(ring, command);
+    ring->in_flight--;
     t->in_flight--;
-    if (res > 0 && (uint64_t)res <= command->bytes) {
-        if (t->mirror)
-            reflect(t, command, (uint64_t)res);
-        t->moved += (uint64_t)res;
-        command->buffer += res;
-        command->offset += (uint64_t)res;
-        command->bytes -= (uint64_t)res;
-        if (command->bytes && res % t->ring->block_bytes)
-            fail(t, -EIO, command);
-        else if (command->bytes && !t->error)
-            return resume(t, slot);
-    } else if ((res == -EINTR || res == -EAGAIN) && !t->error && command->retries++ < MOST_RETRIES) {
-        return resume(t, slot);
+    if (bytes) {
+        if (t->mirrored)
+            reflect(command, bytes);
+        t->result.moved += bytes;
+        command->buffer += bytes;
+        command->offset += bytes;
+        command->bytes -= bytes;
+        if (command->bytes && bytes % ring->device.block_bytes)
+            fail(t, -EIO, command->offset);
+        else if (command->bytes && resume(ring, slot, UINT32_MAX))
+            return;
+    } else if (resume(ring, slot, retries_allowed(ring, command->res))) {
+        return;
     } else {
-        fail(t, res < 0 ? res : -ENODATA, command);
+        fail(t, command->res ? command->res : -ENODATA, command->offset);
     }
-    t->ring->idle[t->n_idle++] = slot;
+    ring->idle[ring->n_idle++] = slot;
 }
 
-/* Submit what is queued and settle at least one completion. 0, or -errno of the wait itself (-ETIME: none came).
+static void hold(struct db_ring *ring, unsigned slot)
+{
+    ring->commands[slot].held = true;
+    ring->n_held++;
+}
+
+/* Settle the held commands whose time has come; returns when the next one is due, or 0 if any was settled. */
+static uint64_t settle_due(struct db_ring *ring)
+{
+    uint64_t now = now_ns(), next_ns = UINT64_MAX;
+    unsigned settled = 0;
+    for (unsigned slot = 0; ring->n_held && slot < ring->queue_depth; slot++) {
+        struct command *command = &ring->commands[slot];
+        if (!command->held)
+            continue;
+        if (command->due_ns <= now) {
+            command->held = false;
+            ring->n_held--;
+            settle(ring, slot);
+            settled++;
+        } else if (command->due_ns < next_ns) {
+            next_ns = command->due_ns;
+        }
+    }
+    return settled ? 0 : next_ns;
+}
+
+/* Take in all completions that are there. */
+static unsigned collect(struct db_ring *ring)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head, seen = 0;
+    io_uring_for_each_cqe(&ring->uring, head, cqe) {
+        seen++;
+        if (cqe->user_data == CANCEL_DATA)
+            continue;
+        unsigned slot = (unsigned)cqe->user_data;
+        ring->commands[slot].res = cqe->res;
+        if (ring->clock)
+            hold(ring, slot);
+        else
+            settle(ring, slot);
+    }
+    io_uring_cq_advance(&ring->uring, seen);
+    return seen;
+}
+
+/* Submit what is queued and take in at least one completion. 0, or -errno of the wait itself (-ETIME: none came).
    A signal ends the wait early; when it also submitted something, that shows only as a success without a completion. */
-static int reap(struct transfer *t, uint64_t timeout_ns)
+static int reap(struct db_ring *ring, uint64_t timeout_ns)
 {
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000ull),
                                         .tv_nsec = (long long)(timeout_ns % 1000000000ull)};
     struct io_uring_cqe *cqe = NULL;
     int rc;
     do
-        rc = io_uring_submit_and_wait_timeout(&t->ring->uring, &cqe, 1, &timeout, NULL);
-    while (!io_uring_cq_ready(&t->ring->uring) && (rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY));
-    unsigned head, seen = 0;
-    io_uring_for_each_cqe(&t->ring->uring, head, cqe) {
-        seen++;
-        if (cqe->user_data != CANCEL_DATA)
-            settle(t, (unsigned)cqe->user_data, cqe->res);
-    }
-    io_uring_cq_advance(&t->ring->uring, seen);
-    return seen ? 0 : rc;
+        rc = io_uring_submit_and_wait_timeout(&ring->uring, &cqe, 1, &timeout, NULL);
+    while (!io_uring_cq_ready(&ring->uring) && (rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY));
+    return collect(ring) ? 0 : rc;
 }
 
-/* After a wait that brought nothing: ask for the commands back, and report what the kernel will not return. */
-static void cancel_all(struct transfer *t, int error)
+/* As `reap`, by the ring's clock: a command counts when the kernel and the clock are both done with it. */
+static int reap_by_clock(struct db_ring *ring, uint64_t timeout_ns)
 {
-    static const struct command nowhere;
-    fail(t, error == -ETIME ? -ETIMEDOUT : error, &nowhere);
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&t->ring->uring);
+    uint64_t next_ns = settle_due(ring), now = now_ns();
+    if (!next_ns)
+        return 0;
+    bool waits_for_clock = next_ns != UINT64_MAX;
+    int rc = reap(ring, !waits_for_clock ? timeout_ns : next_ns > now ? next_ns - now : 0);
+    if (rc == 0 || (waits_for_clock && rc == -ETIME)) {
+        settle_due(ring);
+        return 0;
+    }
+    return rc;
+}
+
+static int wait_for_some(struct db_ring *ring, uint64_t timeout_ns)
+{
+    return ring->clock ? reap_by_clock(ring, timeout_ns) : reap(ring, timeout_ns);
+}
+
+/* Device offset of a command of this transfer that has not come back. */
+static uint64_t first_in_flight(const struct db_ring *ring, const struct db_transfer *t)
+{
+    uint64_t offset = t->offset + t->issued;
+    for (unsigned slot = 0; slot < ring->queue_depth; slot++) {
+        const struct command *command = &ring->commands[slot];
+        if (command->transfer == t && command->bytes && command->offset < offset)
+            offset = command->offset;
+    }
+    return offset;
+}
+
+/* Fail every transfer in flight and ask the kernel for their commands back; it may keep some. */
+static void cancel_all(struct db_ring *ring, int error)
+{
+    for (struct db_transfer *t = ring->first; t; t = t->next)
+        if (t->in_flight)
+            fail(t, error, first_in_flight(ring, t));
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
     if (sqe) {
         io_uring_prep_cancel(sqe, NULL, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
         sqe->user_data = CANCEL_DATA;
     }
-    while (t->in_flight && reap(t, CANCEL_GRACE_NS) == 0)
+    while (ring->in_flight && wait_for_some(ring, CANCEL_GRACE_NS) == 0)
         ;
-    t->result->in_flight = t->in_flight;
 }
 
-int db_transfer(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes, uint64_t chunk_bytes,
-                uint64_t timeout_ns, const struct db_mirror *mirror, struct db_result *result)
+/* Queue what the idle slots have room for and submit it, so that the device has work until the next wait. */
+static void keep_busy(struct db_ring *ring)
 {
-    struct transfer t = {.ring = ring, .result = result, .mirror = mirror, .offset = offset, .write = write,
-                         .n_idle = ring->queue_depth};
-    uint64_t issued = 0;
-    if (mirror && chunk_bytes > mirror->staging_bytes)
-        chunk_bytes = mirror->staging_bytes;
-    if (mirror && t.n_idle > mirror->staging_bytes / chunk_bytes)
-        t.n_idle = (unsigned)(mirror->staging_bytes / chunk_bytes);
-    memset(result, 0, sizeof(*result));
-    for (unsigned slot = 0; slot < t.n_idle; slot++)
-        ring->idle[slot] = slot;
-    while (t.in_flight || (issued < bytes && !t.error)) {
-        while (t.n_idle && issued < bytes && !t.error) {
-            unsigned slot = ring->idle[--t.n_idle];
-            uint64_t size = bytes - issued < chunk_bytes ? bytes - issued : chunk_bytes;
-            char *place = (char *)buffer + (mirror ? slot * chunk_bytes : issued);
-            ring->commands[slot] = (struct command){place, offset + issued, size, 0};
-            issued += size;
-            issue(&t, slot);
-        }
-        int rc = t.in_flight ? reap(&t, timeout_ns) : 0;
+    issue_all(ring);
+    if (io_uring_sq_ready(&ring->uring))
+        io_uring_submit(&ring->uring);
+}
+
+static void forget(struct db_ring *ring, struct db_transfer *transfer)
+{
+    struct db_transfer *before = NULL;
+    for (struct db_transfer *t = ring->first; t != transfer; t = t->next)
+        before = t;
+    *(before ? &before->next : &ring->first) = transfer->next;
+    if (ring->last == transfer)
+        ring->last = before;
+    if (ring->issuing == transfer)
+        ring->issuing = transfer->next;
+    if (!transfer->in_flight)
+        free(transfer);
+}
+
+int db_wait(struct db_ring *ring, struct db_transfer *t, uint64_t timeout_ns, struct db_result *result)
+{
+    while (t->in_flight || (t->issued < t->bytes && !t->error)) {
+        issue_all(ring);
+        int rc = ring->in_flight ? wait_for_some(ring, timeout_ns) : 0;
         if (rc < 0) {
-            cancel_all(&t, rc);
+            int error = rc == -ETIME ? -ETIMEDOUT : rc;
+            cancel_all(ring, error);
+            fail(t, error, t->offset + t->issued);
             break;
         }
     }
-    return t.error ? t.error : t.moved == bytes ? 0 : -EIO;
+    int code = t->error ? t->error : t->result.moved == t->bytes ? 0 : -EIO;
+    *result = t->result;
+    result->in_flight = t->in_flight;
+    forget(ring, t);
+    keep_busy(ring);
+    return code;
+}
+
+unsigned db_ring_close(struct db_ring *ring)
+{
+    if (ring->in_flight)
+        cancel_all(ring, -ECANCELED);
+    if (ring->in_flight)
+        return ring->in_flight;
+    while (ring->first)
+        forget(ring, ring->first);
+    io_uring_queue_exit(&ring->uring);
+    release(ring);
+    return 0;
 }
 
 int db_dio_alignment(int fd, uint32_t *memory_bytes, uint32_t *offset_bytes)

@@ -81,10 +81,27 @@ class WorkloadConfig:
 
 
 @dataclass(frozen=True)
+class PaceConfig:
+    """A stated device in place of a faster real one: it serves the direct path's commands one by one, no faster."""
+
+    name: str
+    read_gb_per_s: float
+    write_gb_per_s: float
+    latency_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("read_gb_per_s", "write_gb_per_s"):
+            value = getattr(self, name)
+            _require(value > 0, f"storage.pace.{name}={value}", "more than 0")
+        _require(self.latency_us >= 0, f"storage.pace.latency_us={self.latency_us}", "0 or more")
+
+
+@dataclass(frozen=True)
 class StorageConfig:
     """Where the tensors go. Group 1 always lives in files under `directory`; `backend` serves Group 2.
 
-    `block_device` and `serial` are for backend "block": a device with nothing on it, named by identity.
+    `block_device` and `serial` are for backend "block": a device with nothing on it, named by identity. `pace` holds
+    the direct path to the rates of a stated device.
     """
 
     name: str
@@ -97,6 +114,7 @@ class StorageConfig:
     chunk_bytes: int = MIB
     queue_depth: int = 16
     timeout_s: float = 60.0
+    pace: PaceConfig | None = None
     page_cache_io: Literal["mmap", "rw"] = "mmap"
     checksum: bool = False
     read_ahead_kb: int | None = 128

@@ -6,7 +6,8 @@ are written again in front of the next row, so a write never reads, and no shape
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -15,7 +16,9 @@ from dualblade.extents import LbaMap, Span, bind
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.target import open_target
-from dualblade.uring import DepthStats, Mirror, Op, Ring
+from dualblade.uring import DeviceClock, Mirror, Op, OpStats, Pending, Ring
+
+Finish = Callable[[], None]
 
 
 class NvmeDirect:
@@ -33,6 +36,7 @@ class NvmeDirect:
         first_byte = storage.first_lba * storage.lba_bytes
         self.target = open_target(storage, first_byte, self.lba_map.size_bytes)
         self._tails: dict[TensorId, torch.Tensor] = {}
+        self._clock = DeviceClock(storage.pace) if storage.pace else None
         self._rings: list[Ring] = []
         try:
             for _ in range(copy_threads):
@@ -49,6 +53,7 @@ class NvmeDirect:
             first_byte=first_byte,
             end_byte=first_byte + self.lba_map.size_bytes,
             block_bytes=self._storage.lba_bytes,
+            clock=self._clock,
         )
 
     def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
@@ -57,26 +62,43 @@ class NvmeDirect:
 
     def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
         """Write rows that lie in the buffer behind `lead_bytes`, with the tensor's tail put in front of them."""
+        self.start_write(tensor, rows, buffer, thread)()
+
+    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
+        """Read rows into the buffer behind `lead_bytes`."""
+        self.start_read(tensor, rows, buffer, thread)()
+
+    def start_write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> Finish:
+        """Queue a `write` behind the thread's other transfers; it is done when the call that this returns comes back.
+
+        Writes to one tensor must be finished one by one: the tail of each is the head of the next.
+        """
         span = self._span(tensor, rows)
         block = self._storage.lba_bytes
         if span.lead_bytes:
             buffer.data[: span.lead_bytes] = self._tails[tensor]
         end_byte = span.lead_bytes + len(rows) * self._geometry.row_bytes(tensor)
         buffer.data[end_byte : span.size_bytes].zero_()
-        self._transfer("write", buffer, span.offset_bytes, span.size_bytes, thread)
-        self._tails[tensor] = buffer.data[end_byte - end_byte % block : end_byte].clone()
+        tail = buffer.data[end_byte - end_byte % block : end_byte].clone()
+        pending = self._start("write", buffer, span, thread)
 
-    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
-        """Read rows into the buffer behind `lead_bytes`."""
-        span = self._span(tensor, rows)
-        self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
+        def finish() -> None:
+            self._wait(pending, thread)
+            self._tails[tensor] = tail
+
+        return finish
+
+    def start_read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> Finish:
+        """Queue a `read` behind the thread's other transfers; it is done when the call that this returns comes back."""
+        pending = self._start("read", buffer, self._span(tensor, rows), thread)
+        return lambda: self._wait(pending, thread)
 
     def stream(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor) -> None:
         """Read rows through the buffer to contiguous host memory, copying each command's data as it completes."""
         span = self._span(tensor, rows)
         rows_bytes = len(rows) * self._geometry.row_bytes(tensor)
         mirror = Mirror(device.data_ptr(), span.lead_bytes, rows_bytes, buffer.size_bytes)
-        self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread, mirror)
+        self._wait(self._start("read", buffer, span, thread, mirror), thread)
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
@@ -84,31 +106,26 @@ class NvmeDirect:
         tail_bytes = end_byte % self._storage.lba_bytes
         if tail_bytes:
             span = self.lba_map.span(tensor, end_byte - tail_bytes, end_byte)
-            self._transfer("read", buffer, span.offset_bytes, span.size_bytes, thread)
+            self._wait(self._start("read", buffer, span, thread), thread)
         self._tails[tensor] = buffer.data[:tail_bytes].clone()
 
     def _span(self, tensor: TensorId, rows: range) -> Span:
         row_bytes = self._geometry.row_bytes(tensor)
         return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
 
-    def _transfer(
-        self,
-        op: Op,
-        buffer: PinnedBuffer,
-        offset_bytes: int,
-        size_bytes: int,
-        thread: int,
-        mirror: Mirror | None = None,
-    ) -> None:
-        storage = self._storage
-        self._rings[thread].transfer(
-            op, buffer, buffer.address, offset_bytes, size_bytes, storage.chunk_bytes, storage.timeout_s, mirror
+    def _start(self, op: Op, buffer: PinnedBuffer, span: Span, thread: int, mirror: Mirror | None = None) -> Pending:
+        chunk_bytes = self._storage.chunk_bytes
+        return self._rings[thread].start(
+            op, buffer, buffer.address, span.offset_bytes, span.size_bytes, chunk_bytes, mirror
         )
 
-    def depth(self, op: Op) -> DepthStats:
-        """Queue depth achieved by all threads together."""
-        stats = [ring.depth[op] for ring in self._rings]
-        return DepthStats(sum(s.commands for s in stats), sum(s.depth_sum for s in stats))
+    def _wait(self, pending: Pending, thread: int) -> None:
+        self._rings[thread].wait(pending, self._storage.timeout_s)
+
+    def stats(self, op: Op) -> OpStats:
+        """What all threads' rings have done together."""
+        stats = [ring.stats[op] for ring in self._rings]
+        return OpStats(sum(s.commands for s in stats), sum(s.depth_sum for s in stats), sum(s.bytes for s in stats))
 
     def io_mode(self) -> dict[str, object]:
         """The mode in force, as read back from the kernel."""
@@ -118,6 +135,7 @@ class NvmeDirect:
             "lba_bytes": self._storage.lba_bytes,
             "chunk_bytes": self._storage.chunk_bytes,
             "queue_depth": self._storage.queue_depth,
+            "pace": dataclasses.asdict(self._storage.pace) if self._storage.pace else None,
             "resident_bytes_after": self.target.resident_bytes(),
         }
 

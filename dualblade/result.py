@@ -128,12 +128,12 @@ def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
     cached = [path for path in store.paths.values() if isinstance(path, PageCache)]
     evictions = [path.eviction for path in cached]
     return {
-        "backend": config.storage.backend,
+        "backend": ("paced " if config.storage.pace else "") + config.storage.backend,
         "io_mode": {
             "page_cache": cached[0].io_mode() if cached else None,
             "direct": direct.io_mode() if direct else None,
         },
-        "queue_depth": {op: direct.depth(op).mean if direct else None for op in ("read", "write")},
+        "queue_depth": {op: direct.stats(op).mean_depth if direct else None for op in ("read", "write")},
         "eviction": dataclasses.asdict(
             Eviction(sum(e.asked_bytes for e in evictions), sum(e.left_bytes for e in evictions))
         ),

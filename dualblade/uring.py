@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
 
+from dualblade import nvme_status
 from dualblade._uring_native import ffi, lib
+from dualblade.config import PaceConfig
 from dualblade.errors import StorageError
 
 Op = Literal["read", "write"]
@@ -21,6 +23,7 @@ _CURES = {
     errno.ENODATA: "the target ends before the extent does: is another program truncating it?",
     errno.ETIMEDOUT: "the device gave no answer in time: see the kernel log, or raise storage.timeout_s",
     errno.ERANGE: "the command lies outside the extents this run owns; nothing was sent to the device",
+    errno.ENOBUFS: "the staging holds less than one block for each command; lower storage.queue_depth",
 }
 
 # Memory that the kernel may still write to after a timeout: kept for the life of the process, never used again.
@@ -31,7 +34,7 @@ _abandoned: list[object] = []
 class Mirror:
     """Memory that gets bytes `from_byte` to `from_byte + size_bytes` of a read, each as its command completes.
 
-    `staging_bytes` of the buffer, whole blocks, are all that such a read uses of it.
+    `staging_bytes` of the buffer, whole blocks, are all that such a read uses of it; the transfers of a ring share it.
     """
 
     address: int
@@ -40,33 +43,125 @@ class Mirror:
     staging_bytes: int
 
 
+class DeviceClock:
+    """A stated device, slower than the real one, that serves the commands of all rings made with it one by one."""
+
+    def __init__(self, pace: PaceConfig) -> None:
+        self.native = ffi.new(
+            "struct db_clock *", [1 / pace.read_gb_per_s, 1 / pace.write_gb_per_s, round(pace.latency_us * 1e3), 0]
+        )
+
+
 @dataclass
-class DepthStats:
-    """Commands issued and the sum, over them, of the commands in flight at issue."""
+class OpStats:
+    """What a ring has done by one kind of operation; `depth_sum` adds up the commands in flight at each issue."""
 
     commands: int = 0
     depth_sum: int = 0
+    bytes: int = 0
 
     @property
-    def mean(self) -> float | None:
+    def mean_depth(self) -> float | None:
         return self.depth_sum / self.commands if self.commands else None
 
 
+@dataclass(eq=False)
+class Pending:
+    """A transfer on its way; `buffer` is the owner of its memory."""
+
+    op: Op
+    buffer: object
+    offset_bytes: int
+    size_bytes: int
+    native: object
+
+
 class Ring:
-    """An io_uring for one thread and one target; transfers may only touch bytes [first_byte, end_byte) of it."""
+    """An io_uring for one thread and one target; transfers may only touch bytes [first_byte, end_byte) of it.
+
+    With `namespace_id`, `fd` is an NVMe character device, and the transfers are native commands to that namespace.
+    """
 
     def __init__(
-        self, fd: int, target: str, *, queue_depth: int, first_byte: int, end_byte: int, block_bytes: int
+        self,
+        fd: int,
+        target: str,
+        *,
+        queue_depth: int,
+        first_byte: int,
+        end_byte: int,
+        block_bytes: int,
+        namespace_id: int = 0,
+        clock: DeviceClock | None = None,
     ) -> None:
         self._target = target
-        self.depth: dict[Op, DepthStats] = {"read": DepthStats(), "write": DepthStats()}
-        self._result = ffi.new("struct db_result *")
+        self._block_bytes = block_bytes
+        self._clock = clock
+        self._pending: set[Pending] = set()
         self._busy = threading.Lock()
+        self._result = ffi.new("struct db_result *")
+        self.stats: dict[Op, OpStats] = {"read": OpStats(), "write": OpStats()}
+        device = ffi.new("struct db_device *", [fd, namespace_id, block_bytes, first_byte, end_byte])
         out = ffi.new("struct db_ring **")
-        code = lib.db_ring_open(out, fd, queue_depth, first_byte, end_byte, block_bytes)
+        code = lib.db_ring_open(out, device, queue_depth, clock.native if clock else ffi.NULL)
         if code < 0:
-            raise StorageError(f"cannot set up io_uring for {target}: {_explain(-code)}")
+            raise StorageError(f"cannot set up io_uring for {target}: {_explain(code)}")
         self._ring = out[0]
+
+    def start(
+        self,
+        op: Op,
+        buffer: object,
+        address: int,
+        offset_bytes: int,
+        size_bytes: int,
+        chunk_bytes: int,
+        mirror: Mirror | None = None,
+    ) -> Pending:
+        """Queue a transfer of `size_bytes` between memory at `address`, owned by `buffer`, and the target.
+
+        Nothing is submitted before the next wait; every wait serves all transfers of the ring, first come, first
+        served, and leaves the device's queue filled with the commands of those that follow.
+        """
+        with self._busy:
+            native = lib.db_start(
+                self._ring,
+                op == "write",
+                ffi.cast("void *", address),
+                offset_bytes,
+                size_bytes,
+                chunk_bytes,
+                _native(mirror),
+            )
+            if native == ffi.NULL:
+                raise MemoryError
+            pending = Pending(op, buffer, offset_bytes, size_bytes, native)
+            self._pending.add(pending)
+            return pending
+
+    def wait(self, pending: Pending, timeout_s: float) -> None:
+        """Wait until a transfer is complete.
+
+        Raises:
+            StorageError: a command failed, came back short inside a block, or no command of the ring gave an answer
+                within `timeout_s`.
+        """
+        with self._busy:
+            result = self._result
+            code = lib.db_wait(self._ring, pending.native, int(timeout_s * 1e9), result)
+            self._pending.remove(pending)
+            stats = self.stats[pending.op]
+            stats.commands += result.commands
+            stats.depth_sum += result.depth_sum
+            stats.bytes += result.moved
+            if result.in_flight:
+                _abandoned.append((self, pending))
+            if code:
+                raise StorageError(
+                    f"{pending.op} of {pending.size_bytes:,} bytes at byte {pending.offset_bytes:,} of {self._target} "
+                    f"failed at byte {result.failed_byte:,} (LBA {result.failed_byte // self._block_bytes:,}): "
+                    f"{_explain(code)}"
+                )
 
     def transfer(
         self,
@@ -79,38 +174,16 @@ class Ring:
         timeout_s: float,
         mirror: Mirror | None = None,
     ) -> None:
-        """Move `size_bytes` between memory at `address` and the target; `buffer` is the owner of that memory.
-
-        Raises:
-            StorageError: a command failed, came back short inside a block, or gave no answer within `timeout_s`.
-        """
-        with self._busy:
-            code = lib.db_transfer(
-                self._ring,
-                op == "write",
-                ffi.cast("void *", address),
-                offset_bytes,
-                size_bytes,
-                chunk_bytes,
-                int(timeout_s * 1e9),
-                _native(mirror),
-                self._result,
-            )
-            self.depth[op].commands += self._result.commands
-            self.depth[op].depth_sum += self._result.depth_sum
-        if self._result.in_flight:
-            _abandoned.append((self, buffer))
-        if code < 0:
-            raise StorageError(
-                f"{op} of {size_bytes:,} bytes at byte {offset_bytes:,} of {self._target} failed at byte "
-                f"{self._result.failed_byte:,}: {_explain(-code)}"
-            )
+        """Start a transfer and wait for it."""
+        self.wait(self.start(op, buffer, address, offset_bytes, size_bytes, chunk_bytes, mirror), timeout_s)
 
     def close(self) -> None:
-        """Give the ring back to the kernel, unless commands are still in flight on it."""
-        if self._ring is not None and not self._result.in_flight:
-            lib.db_ring_close(self._ring)
-        self._ring = None
+        """Cancel what is in flight and give the ring back to the kernel; safe to call twice."""
+        with self._busy:
+            if self._ring is not None and lib.db_ring_close(self._ring):
+                _abandoned.append((self, set(self._pending)))
+            self._pending.clear()
+            self._ring = None
 
     def __enter__(self) -> Ring:
         return self
@@ -138,5 +211,8 @@ def _native(mirror: Mirror | None) -> object:
 
 
 def _explain(code: int) -> str:
-    cure = _CURES.get(code)
-    return f"{os.strerror(code)} ({errno.errorcode.get(code, code)})" + (f"; {cure}" if cure else "")
+    """A negative errno or a positive NVMe status in words."""
+    if code > 0:
+        return nvme_status.describe(code)
+    cure = _CURES.get(-code)
+    return f"{os.strerror(-code)} ({errno.errorcode.get(-code, -code)})" + (f"; {cure}" if cure else "")

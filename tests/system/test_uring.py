@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +16,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dualblade.config import PaceConfig
 from dualblade.errors import StorageError
 from dualblade.pinned import PinnedBuffer
-from dualblade.uring import Mirror, Op, Ring
+from dualblade.uring import DeviceClock, Mirror, Op, Ring
 
 BLOCK = 4096
 FILE_BYTES = 256 * BLOCK
@@ -36,8 +40,18 @@ def buffer() -> PinnedBuffer:
     return PinnedBuffer(FILE_BYTES)
 
 
-def ring_on(fd: int, first_byte: int = 0, end_byte: int = FILE_BYTES, queue_depth: int = 4) -> Ring:
-    return Ring(fd, "the target", queue_depth=queue_depth, first_byte=first_byte, end_byte=end_byte, block_bytes=BLOCK)
+def ring_on(
+    fd: int, first_byte: int = 0, end_byte: int = FILE_BYTES, queue_depth: int = 4, clock: DeviceClock | None = None
+) -> Ring:
+    return Ring(
+        fd,
+        "the target",
+        queue_depth=queue_depth,
+        first_byte=first_byte,
+        end_byte=end_byte,
+        block_bytes=BLOCK,
+        clock=clock,
+    )
 
 
 def move(
@@ -71,12 +85,12 @@ def test_every_byte_moves_and_no_other(
         move(ring, "read", buffer, blocks, chunk_blocks)
         assert bytes(buffer.data[: len(blocks) * BLOCK].numpy()) == before[span]
         n_commands = -(-len(blocks) // chunk_blocks)
-        assert ring.depth["read"].commands == n_commands
-        assert 1 <= (ring.depth["read"].mean or 0) <= min(queue_depth, n_commands)
+        assert ring.stats["read"].commands == n_commands
+        assert 1 <= (ring.stats["read"].mean_depth or 0) <= min(queue_depth, n_commands)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 255), st.integers(1, 256), st.integers(1, 40), st.integers(1, 9), st.integers(1, 12), st.data())
+@given(st.integers(0, 255), st.integers(1, 256), st.integers(1, 40), st.integers(1, 9), st.integers(0, 12), st.data())
 def test_a_mirror_gets_just_its_bytes_through_little_staging(
     fd: int,
     buffer: PinnedBuffer,
@@ -84,9 +98,10 @@ def test_a_mirror_gets_just_its_bytes_through_little_staging(
     n_blocks: int,
     chunk_blocks: int,
     queue_depth: int,
-    staging_blocks: int,
+    spare_blocks: int,
     data: st.DataObject,
 ) -> None:
+    staging_blocks = queue_depth + spare_blocks
     blocks = range(first, min(first + n_blocks, 256))
     size = len(blocks) * BLOCK
     start, end = sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size))))
@@ -100,6 +115,78 @@ def test_a_mirror_gets_just_its_bytes_through_little_staging(
     assert bytes(target[1 : 1 + end - start].numpy()) == content(fd)[offset + start : offset + end]
     assert set(target[1 + end - start :].tolist()) | {int(target[0])} == {0xA5}
     assert not buffer.data[staging_blocks * BLOCK :].ne(0x5A).any()
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 8), st.integers(1, 9), st.integers(1, 12), st.data())
+def test_transfers_that_wait_in_line_each_move_their_own_bytes(
+    fd: int, buffer: PinnedBuffer, n_transfers: int, queue_depth: int, chunk_blocks: int, data: st.DataObject
+) -> None:
+    """Reads and writes of disjoint parts of the file, some of them beyond the owned bytes, waited for in any order."""
+    torch.manual_seed(data.draw(st.integers(0, 2**32)))
+    buffer.data.random_(0, 256)
+    cuts = sorted(data.draw(st.lists(st.integers(0, 256), min_size=n_transfers + 1, max_size=n_transfers + 1)))
+    parts = [slice(first * BLOCK, end * BLOCK) for first, end in itertools.pairwise(cuts)]
+    ops: list[Op] = data.draw(st.lists(st.sampled_from(["read", "write"]), min_size=n_transfers, max_size=n_transfers))
+    owned_end = data.draw(st.integers(1, 256)) * BLOCK
+    disk, memory = bytearray(content(fd)), bytearray(buffer.data[:FILE_BYTES].numpy())
+    with ring_on(fd, end_byte=owned_end, queue_depth=queue_depth) as ring:
+        started = [
+            (op, part, ring.start(op, buffer, buffer.address + part.start, part.start, part.stop - part.start, chunk))
+            for op, part, chunk in zip(ops, parts, [chunk_blocks * BLOCK] * n_transfers, strict=True)
+        ]
+        for op, part, pending in data.draw(st.permutations(started)):
+            if part.stop > owned_end and part.stop > part.start:
+                with pytest.raises(StorageError, match="outside the extents"):
+                    ring.wait(pending, 30)
+                if op == "read":  # what lay within may have come
+                    memory[part] = bytes(buffer.data[part].numpy())
+                disk[part.start : owned_end] = content(fd)[part.start : owned_end]
+                continue
+            ring.wait(pending, 30)
+            if op == "write":
+                disk[part] = memory[part]
+            else:
+                memory[part] = disk[part]
+    assert content(fd) == disk
+    assert bytes(buffer.data[:FILE_BYTES].numpy()) == memory
+
+
+def test_the_next_transfer_is_in_flight_when_a_wait_returns(fd: int, buffer: PinnedBuffer) -> None:
+    """Depth at issue shows it: with transfers of one command each, the queue is as deep as transfers are waiting."""
+    with ring_on(fd, queue_depth=4) as ring:
+        pending = [ring.start("read", buffer, buffer.address, 0, BLOCK, BLOCK) for _ in range(40)]
+        for transfer in pending:
+            ring.wait(transfer, 30)
+        assert ring.stats["read"].commands == 40
+        assert (ring.stats["read"].mean_depth or 0) > 2
+
+
+def test_a_ring_closed_with_transfers_in_line_leaves_their_memory_alone(fd: int, buffer: PinnedBuffer) -> None:
+    with ring_on(fd) as ring:
+        first = ring.start("read", buffer, buffer.address, 0, FILE_BYTES // 2, BLOCK)
+        ring.start("read", buffer, buffer.address, FILE_BYTES // 2, FILE_BYTES // 2, BLOCK)
+        ring.wait(first, 30)
+    buffer.data.fill_(0x5A)
+    os.fsync(fd)
+    assert not buffer.data.ne(0x5A).any()
+
+
+def test_a_stated_device_serves_no_faster_than_stated_and_makes_no_idle_time_up(fd: int, buffer: PinnedBuffer) -> None:
+    """Two rings share the device's clock; the bounds hold on any machine, however slow."""
+    clock = DeviceClock(PaceConfig("slow", read_gb_per_s=0.02, write_gb_per_s=0.04, latency_us=2000))
+    with contextlib.ExitStack() as stack:
+        rings = [stack.enter_context(ring_on(fd, clock=clock)) for _ in range(2)]
+        time.sleep(0.05)  # idle time, which must not count
+        start_s = time.monotonic()
+        pending = [ring.start("read", buffer, buffer.address, 0, FILE_BYTES // 2, 16 * BLOCK) for ring in rings]
+        for ring, transfer in zip(rings, pending, strict=True):
+            ring.wait(transfer, 30)
+        assert time.monotonic() - start_s >= FILE_BYTES / 0.02e9 + 0.002
+        start_s = time.monotonic()
+        move(rings[0], "write", buffer, range(128))
+        assert time.monotonic() - start_s >= FILE_BYTES / 2 / 0.04e9 + 0.002
+    assert bytes(buffer.data[: FILE_BYTES // 2].numpy()) == content(fd)[: FILE_BYTES // 2]
 
 
 @pytest.mark.parametrize("blocks", [range(0, 10), range(9, 12), range(18, 22), range(30, 40)])
@@ -117,7 +204,7 @@ def test_a_transfer_that_ends_early_raises(fd: int, buffer: PinnedBuffer) -> Non
     with ring_on(fd) as ring:
         with pytest.raises(StorageError, match=rf"failed at byte {40 * BLOCK:,}.*ENODATA"):
             move(ring, "read", buffer, range(44))
-        assert ring.depth["read"].commands == 4  # three, and the rest of the short one
+        assert ring.stats["read"].commands == 4  # three, and the rest of the short one
         move(ring, "read", buffer, range(40))  # and the ring is still good
 
 
