@@ -39,6 +39,11 @@ def interval_high(values: pd.Series) -> float:
     return _order_statistic(values, len(values) - interval_rank(len(values)))
 
 
+def interval(values: pd.Series) -> tuple[float, float] | None:
+    """Both ends; None for less than two values."""
+    return (interval_low(values), interval_high(values)) if len(values) > 1 else None
+
+
 def summarise(frame: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
     """Median, interval and number of `value` per group: columns `by`, median, low, high, runs."""
     groups = frame.dropna(subset=[value]).groupby(by, sort=True)[value]

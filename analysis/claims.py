@@ -1,0 +1,189 @@
+"""The paper's claims against what was measured: `claims.yaml` states them, a judge each decides, this page keeps count.
+
+A claim gets one finding per setup (testbed and SSD). The first one that could be judged is its verdict: real devices come
+before emulated ones, and findings of different setups are never merged into one number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CLAIMS = Path(__file__).with_name("claims.yaml")
+SIGNIFICANT_DIGITS = 4
+
+Interval = tuple[float, float]
+
+
+class Verdict(StrEnum):
+    """What the runs say of a claim."""
+
+    REPRODUCED = "reproduced"
+    DIRECTION = "direction only"
+    CONTRADICTED = "contradicted"
+    NOT_TESTABLE = "not testable here"
+
+
+class Untestable(Exception):
+    """What there is cannot decide a claim; the message is the reason, a clause without a full stop."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the paper states: in words, and its numbers in `unit`."""
+
+    text: str
+    values: tuple[float, ...]
+    unit: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One entry of claims.yaml; its first lines say what each field is."""
+
+    id: str
+    title: str
+    claim: str
+    source: str
+    figures: tuple[str, ...]
+    experiment: str | None
+    published: Published
+    metric: str
+    judged: str
+    thresholds: Mapping[str, float]
+    magnitude: bool = False
+    untestable: str | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one setup says: `measured` in the claim's unit with the interval of its median, the same in words, and why.
+
+    `runs` are the folders of the runs that decided, below the results folder.
+    """
+
+    verdict: Verdict
+    measured: float | None = None
+    interval: Interval | None = None
+    text: str = ""
+    runs: tuple[str, ...] = ()
+    testbed: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim, its verdict, and the finding of every setup, the deciding one first."""
+
+    claim: Claim
+    findings: tuple[Finding, ...]
+
+    @property
+    def finding(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.finding.verdict
+
+
+Judge = Callable[[Claim, Any], Finding]
+
+
+def read_claims(path: Path = CLAIMS) -> list[Claim]:
+    """The claims in the file's order."""
+    entries: Mapping[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [_claim(name, entry) for name, entry in entries.items()]
+
+
+def judge(claim: Claim, judges: Mapping[str, Judge], setups: Iterable[Any], to_measure: str) -> Judgement:
+    """One finding per setup, those that could be judged first; `to_measure` is said where there is no run at all."""
+    if claim.id not in judges:
+        return Judgement(claim, (Finding(Verdict.NOT_TESTABLE, reason=sentence(claim.untestable or "no judge")),))
+    findings = [_find(claim, judges[claim.id], setup) for setup in setups]
+    findings.sort(key=lambda finding: finding.verdict is Verdict.NOT_TESTABLE)
+    nothing = Finding(Verdict.NOT_TESTABLE, reason=f"There are no results; measure them with: {to_measure}")
+    return Judgement(claim, tuple(findings) or (nothing,))
+
+
+def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
+    try:
+        finding = decide(claim, setup)
+    except Untestable as reason:
+        return Finding(Verdict.NOT_TESTABLE, testbed=setup.name, reason=sentence(str(reason)))
+    return replace(_capped(claim, finding, setup.emulated), testbed=setup.name)
+
+
+def _capped(claim: Claim, finding: Finding, emulated: bool) -> Finding:
+    """An emulated device cannot reproduce a size, only its direction."""
+    if not (emulated and claim.magnitude and finding.verdict is Verdict.REPRODUCED):
+        return finding
+    reason = f"{finding.reason} The device is emulated, so its size says nothing: direction only.".strip()
+    return replace(finding, verdict=Verdict.DIRECTION, reason=reason)
+
+
+def to_json(judgements: Iterable[Judgement]) -> str:
+    """report/claims.json: one object per claim, its verdict's finding flat, the other setups' under `setups`."""
+    return json.dumps({judgement.claim.id: _entry(judgement) for judgement in judgements}, indent=1) + "\n"
+
+
+def _entry(judgement: Judgement) -> dict[str, Any]:
+    claim = judgement.claim
+    return {
+        "title": claim.title,
+        **_described(judgement.finding),
+        "published": claim.published.text,
+        "published_values": list(claim.published.values),
+        "unit": claim.published.unit,
+        "metric": claim.metric,
+        "judged": claim.judged,
+        "setups": [_described(finding) for finding in judgement.findings],
+    }
+
+
+def _described(finding: Finding) -> dict[str, Any]:
+    return {
+        "verdict": finding.verdict.value,
+        "measured": rounded(finding.measured),
+        "measured_text": finding.text,
+        "interval": None if finding.interval is None else [rounded(end) for end in finding.interval],
+        "runs": len(finding.runs),
+        "run_folders": list(finding.runs),
+        "testbed": finding.testbed,
+        "reason": finding.reason,
+    }
+
+
+def rounded(value: float | None) -> float | None:
+    """Four digits: more were never measured. JSON has no NaN, so what is not finite is null."""
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def sentence(clause: str) -> str:
+    """With a capital and a full stop."""
+    clause = " ".join(clause.split())
+    return clause[:1].upper() + clause[1:] + ("" if clause.endswith(".") or ": python" in clause else ".")
+
+
+def _claim(name: str, entry: dict[str, Any]) -> Claim:
+    published = entry["published"]
+    thresholds = entry["thresholds"]
+    return Claim(
+        **entry
+        | {
+            "id": name,
+            "figures": tuple(entry["figures"]),
+            "published": Published(published["text"], tuple(published["values"]), published["unit"]),
+            "metric": entry["metric"].format(**thresholds),
+            "judged": entry["judged"].format(**thresholds),
+        }
+    )

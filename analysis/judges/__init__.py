@@ -1,0 +1,20 @@
+"""One function per claim: (claim, setup) -> finding, or `Untestable` with the reason. Grouped by what they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analysis.claims import Judge
+from analysis.judges import cost, hit_rate, latency
+
+JUDGES: Mapping[str, Judge] = {
+    "C1": latency.prefill_latency,
+    "C2": latency.decode_latency,
+    "C4": hit_rate.cliff,
+    "C5": latency.write_stalls,
+    "C6": latency.eager_eviction_is_linear,
+    "C7": latency.direct_is_flat,
+    "C8": latency.fastest_everywhere,
+    "C9": hit_rate.follows_memory,
+    "C22": cost.pinned_memory,
+}

@@ -1,0 +1,29 @@
+"""Claims on what the design costs: C22."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.evidence import Setup
+from analysis.judges.wording import basis, names
+from analysis.load import optional
+from analysis.stats import interval
+
+
+def pinned_memory(claim: Claim, setup: Setup) -> Finding:
+    """C22: page-locked bytes against copy threads x one tensor."""
+    runs = setup.comparable()
+    runs = runs[runs["config.variant.name"] == "dual_blade"]
+    columns = ("result.pinned.bytes", "config.device.copy_threads", "result.plan.kpu_bytes")
+    pinned_bytes, threads, pair_bytes = (pd.to_numeric(optional(runs, name), errors="coerce") for name in columns)
+    ratio = (pinned_bytes / (threads * pair_bytes / 2)).dropna()
+    if ratio.empty:
+        raise Untestable("it takes runs of dual_blade that recorded their page-locked bytes")
+    measured = ratio.median()
+    if measured <= claim.thresholds["memory"]:
+        verdict = Verdict.REPRODUCED
+    else:
+        verdict = Verdict.DIRECTION if measured <= claim.thresholds["loose"] else Verdict.CONTRADICTED
+    text = f"{measured:.2f} x N_threads x M_pin ({pinned_bytes.median() / 1e6:.0f} MB)"
+    return Finding(verdict, measured, interval(ratio), text, names(runs.loc[ratio.index]), reason=basis(runs))

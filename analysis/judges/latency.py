@@ -1,0 +1,141 @@
+"""Claims on latency over memory limits: C1, C2, C5, C6, C7, C8."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.change import change_by_limit
+from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.curves import full_hit_gb
+from analysis.evidence import Setup
+from analysis.judges.choice import below_full, over_limits
+from analysis.judges.wording import basis, in_percent, names, percent, row_interval
+from analysis.lines import line_per_repetition
+from analysis.stats import interval, summarise
+from analysis.style import VARIANTS
+
+PHASES = {"prefill": "prefill_s", "decode": "decode_s_per_token"}
+
+
+def prefill_latency(claim: Claim, setup: Setup) -> Finding:
+    """C1: prefill is shorter over the limits as a whole, and at the best by the published reduction.
+
+    The best of many limits alone would be noise's choice.
+    """
+    runs = over_limits(setup, "baseline", "dual_blade")
+    by_limit = change_by_limit(runs, "dual_blade", "baseline", "prefill_s")
+    best = by_limit.loc[by_limit["median"].idxmin()]
+    overall, ends = by_limit["median"].median(), interval(by_limit["median"])
+    if ends is None or ends[1] >= 0:
+        verdict = Verdict.CONTRADICTED
+    else:
+        large = best["median"] <= -claim.thresholds["largest_pct"] / 100
+        verdict = Verdict.REPRODUCED if large else Verdict.DIRECTION
+    text = f"{percent(best['median'])} at {best['memory_gb']:g} GB; {percent(overall)} in the median over the limits"
+    return Finding(verdict, 100 * best["median"], in_percent(row_interval(best)), text, names(runs), reason=basis(runs))
+
+
+def decode_latency(claim: Claim, setup: Setup) -> Finding:
+    """C2: shorter at every limit, and at the best by as much as the published range reaches."""
+    runs = over_limits(setup, "baseline", "dual_blade")
+    by_limit = change_by_limit(runs, "dual_blade", "baseline", "decode_s_per_token")
+    best, worst = (by_limit.loc[row] for row in (by_limit["median"].idxmin(), by_limit["median"].idxmax()))
+    least, largest = -claim.thresholds["least_pct"] / 100, -claim.thresholds["largest_pct"] / 100
+    short = by_limit[by_limit["memory_gb"] < full_hit_gb(runs)]
+    if worst["median"] <= least and best["median"] <= largest:
+        verdict = Verdict.REPRODUCED
+    else:
+        verdict = Verdict.DIRECTION if len(short) and (short["median"] < 0).all() else Verdict.CONTRADICTED
+    text = " to ".join(f"{percent(row['median'])} at {row['memory_gb']:g} GB" for row in (best, worst))
+    return Finding(verdict, 100 * best["median"], in_percent(row_interval(best)), text, names(runs), reason=basis(runs))
+
+
+def write_stalls(claim: Claim, setup: Setup) -> Finding:
+    """C5: the Baseline's prefill at its lowest limit against those from which the paper sees no stall."""
+    from_gb = claim.thresholds["from_gb"]
+    runs = over_limits(setup, "baseline")
+    ample, tight = (runs[rows] for rows in (runs["memory_gb"] >= from_gb, runs["memory_gb"] <= from_gb))
+    lowest_gb = runs["memory_gb"].min()
+    if ample.empty or tight["memory_gb"].nunique() < 2:
+        raise Untestable(f"it takes two limits up to {from_gb:g} GB and one from there on")
+    lowest = runs[runs["memory_gb"] == lowest_gb].groupby("config.repetition")["prefill_s"].median()
+    rise = (lowest / ample.groupby("config.repetition")["prefill_s"].median() - 1).dropna()
+    curve = summarise(tight, ["memory_gb"], "prefill_s")
+    correlation = curve["memory_gb"].rank().corr(curve["median"].rank())
+    ends = interval(rise)
+    longer = rise.median() > 0 and (ends is None or ends[0] > 0)
+    steady = correlation <= claim.thresholds["correlation"]
+    if longer and steady and rise.median() >= claim.thresholds["rise_pct"] / 100:
+        verdict = Verdict.REPRODUCED
+    else:
+        verdict = Verdict.DIRECTION if longer else Verdict.CONTRADICTED
+    text = f"{percent(rise.median())} at {lowest_gb:g} GB; rank correlation {correlation:.2f} up to {from_gb:g} GB"
+    reason = f"{basis(runs)} {_writeback(runs)}"
+    return Finding(verdict, 100 * rise.median(), in_percent(ends), text, names(runs), reason=reason)
+
+
+def eager_eviction_is_linear(claim: Claim, setup: Setup) -> Finding:
+    """C6: CachePolicy-Only's decode latency is a falling straight line over the limits that do not hold the KV."""
+    runs = below_full(over_limits(setup, "cachepolicy_only"))
+    lines = line_per_repetition(runs, "memory_gb", "decode_s_per_token")
+    explained, slope = lines["explained"].median(), lines["slope"].median()
+    if slope < 0 and explained >= claim.thresholds["linear"]:
+        verdict = Verdict.REPRODUCED
+    else:
+        falls = slope < 0 and explained >= claim.thresholds["falling"]
+        verdict = Verdict.DIRECTION if falls else Verdict.CONTRADICTED
+    text = f"R² {explained:.3f}, {1000 * slope:+.0f} ms per token and GB".replace("-", "−")
+    return Finding(verdict, explained, interval(lines["explained"]), text, names(runs), reason=basis(runs))
+
+
+def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
+    """C7: the direct path alone takes the same time at every limit, and the most of all at the highest."""
+    runs = over_limits(setup, "nvme_direct_only")
+    medians = summarise(runs, ["memory_gb"], "decode_s_per_token")["median"]
+    spread = (medians.max() - medians.min()) / medians.median()
+    flat, last = spread <= claim.thresholds["flat_pct"] / 100, _slowest_when_ample(setup) == "nvme_direct_only"
+    if flat and last:
+        verdict = Verdict.REPRODUCED
+    else:
+        loose = (flat or last) and spread <= claim.thresholds["loose_pct"] / 100
+        verdict = Verdict.DIRECTION if loose else Verdict.CONTRADICTED
+    text = f"spread {100 * spread:.0f} % over {len(medians)} limits; {'last' if last else 'not last'} at the highest"
+    return Finding(verdict, 100 * spread, None, text, names(runs), reason=basis(runs))
+
+
+def fastest_everywhere(claim: Claim, setup: Setup) -> Finding:
+    """C8: nowhere is another variant faster than DUAL-BLADE by more than a tie."""
+    runs = over_limits(setup, *VARIANTS)
+    wins = {phase: _lead(runs, metric) <= claim.thresholds["tie_pct"] / 100 for phase, metric in PHASES.items()}
+    won = pd.concat(wins.values()).mean()
+    if won == 1:
+        verdict = Verdict.REPRODUCED
+    else:
+        most = wins["decode"].mean() >= claim.thresholds["most_pct"] / 100
+        verdict = Verdict.DIRECTION if most else Verdict.CONTRADICTED
+    text = "; ".join(f"{phase} at {won.sum()} of {len(won)} limits" for phase, won in wins.items())
+    return Finding(verdict, 100 * won, None, text, names(runs), reason=basis(runs))
+
+
+def _lead(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """DUAL-BLADE's change against the best other variant at each limit: below zero it is the fastest."""
+    others = [name for name in VARIANTS if name != "dual_blade"]
+    return (
+        pd.concat([change_by_limit(runs, "dual_blade", other, metric) for other in others])
+        .groupby("memory_gb")["median"]
+        .max()
+    )
+
+
+def _slowest_when_ample(setup: Setup) -> str:
+    runs = over_limits(setup, *VARIANTS)
+    ample = runs[runs["memory_gb"] == runs["memory_gb"].max()]
+    return str(ample.groupby("config.variant.name")["decode_s_per_token"].median().idxmax())
+
+
+def _writeback(runs: pd.DataFrame) -> str:
+    """The cgroup's version decides how dirty pages are held back (Linux, admin-guide/cgroup-v2.rst, writeback)."""
+    versions = set(runs.get("environment.cgroup.version", pd.Series(dtype=object)).dropna().astype(int))
+    if versions == {1}:
+        return "The limit is of cgroup v1, which cannot hold back a writer before its pages need reclaim."
+    return f"The limit is of cgroup v{' and v'.join(map(str, sorted(versions)))}."

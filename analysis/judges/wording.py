@@ -1,0 +1,40 @@
+"""Numbers and runs in a finding's words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+
+
+def percent(ratio: float) -> str:
+    """A signed change."""
+    return f"{100 * ratio:+.0f} %".replace("-", "−")
+
+
+def share(ratio: float) -> str:
+    """A part of a whole; a digit more where it is next to nothing."""
+    return f"{100 * ratio:.1f} %" if ratio < 0.1 else f"{100 * ratio:.0f} %"
+
+
+def in_percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    return None if ends is None else (100 * ends[0], 100 * ends[1])
+
+
+def names(runs: pd.DataFrame) -> tuple[str, ...]:
+    """The folders of the runs."""
+    return tuple(str(name) for name in runs.index)
+
+
+def basis(runs: pd.DataFrame) -> str:
+    """How many repetitions a number rests on, and whether the engine changed in between."""
+    repetitions = runs["config.repetition"].nunique()
+    engines = runs["environment.code_hash"].nunique()
+    text = "One run per point, so there is no interval." if repetitions == 1 else f"{repetitions} repetitions."
+    return text if engines == 1 else f"{text} The runs are of {engines} versions of the engine."
+
+
+def row_interval(row: pd.Series) -> tuple[float, float] | None:
+    """The interval in a row of `stats.summarise`."""
+    return (float(row["low"]), float(row["high"])) if row["runs"] > 1 else None
+
+
