@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test figures bench doctor lint FORCE
+.PHONY: help setup test figures report bench doctor lint FORCE
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [TORCH=torch==2.13.0+cpu] [RESULTS=results]"
@@ -24,6 +24,9 @@ test: setup ## all tests this machine can run; what was skipped, and why
 
 figures: setup ## figures/ from the results there are; without any, measures the default sweep first (minutes)
 	$(PY) -m analysis.figures --results "$(RESULTS)"
+
+report: setup ## report/index.html and claims.json: which of the paper's claims hold, with figures and the runs behind them
+	$(PY) -m analysis.report --results "$(RESULTS)"
 
 bench: setup ## bench/results.json: the direct path beside fio, the Baseline beside FlexLLMGen
 	$(PY) -m bench

@@ -1,7 +1,7 @@
-"""The paper's claims against what was measured: `claims.yaml` states them, a judge each decides, this page keeps count.
+"""The paper's claims against what was measured: `claims.yaml` states them, a judge each decides.
 
-A claim gets one finding per setup (testbed and SSD). The first one that could be judged is its verdict: real devices come
-before emulated ones, and findings of different setups are never merged into one number.
+A claim gets one finding per setup (testbed and SSD). The first one that could be judged is its verdict: real devices
+come before emulated ones, and findings of different setups are never merged into one number.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import yaml
 
 CLAIMS = Path(__file__).with_name("claims.yaml")
 SIGNIFICANT_DIGITS = 4
+NO_JUDGE = "this version measures nothing that decides it"
 
 Interval = tuple[float, float]
 
@@ -106,7 +107,7 @@ def read_claims(path: Path = CLAIMS) -> list[Claim]:
 def judge(claim: Claim, judges: Mapping[str, Judge], setups: Iterable[Any], to_measure: str) -> Judgement:
     """One finding per setup, those that could be judged first; `to_measure` is said where there is no run at all."""
     if claim.id not in judges:
-        return Judgement(claim, (Finding(Verdict.NOT_TESTABLE, reason=sentence(claim.untestable or "no judge")),))
+        return Judgement(claim, (Finding(Verdict.NOT_TESTABLE, reason=sentence(claim.untestable or NO_JUDGE)),))
     findings = [_find(claim, judges[claim.id], setup) for setup in setups]
     findings.sort(key=lambda finding: finding.verdict is Verdict.NOT_TESTABLE)
     nothing = Finding(Verdict.NOT_TESTABLE, reason=f"There are no results; measure them with: {to_measure}")

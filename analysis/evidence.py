@@ -1,7 +1,7 @@
 """What claims are judged from: the valid runs of each setup (testbed and SSD), comparable among themselves.
 
-A run is valid for latencies and hit rates when it finished, loads, had a memory limit and was not traced: a tracer takes
-time from the path it looks at. What a trace shows is judged from traced runs, each against runs of the same trace.
+A run is valid for latencies and hit rates when it finished, loads, had a memory limit and was not traced: a tracer
+takes time from the path it looks at. What a trace shows is judged from traced runs, among runs of the same trace.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Evidence:
 
 def gather(results_dir: Path) -> Evidence:
     """Load the results and sort the runs by setup."""
-    results = load(results_dir)
-    runs = metrics.measure(results)
+    results = metrics.with_metrics(load(results_dir))
+    runs = results.runs
     setups = [_setup(group, results_dir) for _, group in split_by_ssd(runs)]
     setups.sort(key=lambda setup: (setup.emulated, -len(setup.runs), setup.name))
     return Evidence(tuple(setups), results, results_dir)

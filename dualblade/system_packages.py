@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 HEADERS = [Path("/usr/include"), Path("/usr/local/include")]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # the report is tested in one
 
 
 class Requirement(NamedTuple):
@@ -42,6 +43,7 @@ def requirements() -> list[Requirement]:
         Requirement("cgroup-tools", shutil.which("cgexec") is not None, essential=False),
         Requirement("bpftrace", shutil.which("bpftrace") is not None, essential=False),
         Requirement("fio", shutil.which("fio") is not None, essential=False),
+        Requirement("chromium", any(map(shutil.which, BROWSERS)), essential=False),
     ]
 
 

@@ -52,7 +52,7 @@ def follows_memory(claim: Claim, setup: Setup) -> Finding:
     text = (
         f"R² {explained:.3f}, {100 * slope:.1f} points per GB; above CachePolicy-Only by "
         f"{100 * lead.min():.1f} to {100 * lead.max():.1f} points"
-    ).replace("-", "−").replace("CachePolicy−Only", "CachePolicy-Only")
+    )
     return Finding(verdict, explained, interval(lines["explained"]), text, names(runs), reason=basis(runs))
 
 

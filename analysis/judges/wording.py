@@ -5,10 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 
-
 def percent(ratio: float) -> str:
     """A signed change."""
-    return f"{100 * ratio:+.0f} %".replace("-", "−")
+    return f"{100 * ratio:+.0f} %"
 
 
 def share(ratio: float) -> str:
@@ -36,5 +35,3 @@ def basis(runs: pd.DataFrame) -> str:
 def row_interval(row: pd.Series) -> tuple[float, float] | None:
     """The interval in a row of `stats.summarise`."""
     return (float(row["low"]), float(row["high"])) if row["runs"] > 1 else None
-
-

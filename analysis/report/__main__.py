@@ -1,0 +1,72 @@
+"""Judge the paper's claims from the results and write report/index.html and report/claims.json."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from analysis import evidence, sweep
+from analysis.claims import Judgement, Verdict, judge, read_claims, to_json
+from analysis.figures.__main__ import check_folder, measure, print_some
+from analysis.judges import JUDGES
+from analysis.load import DEFAULT_RESULTS, find_runs
+from analysis.report.page import render
+from dualblade.errors import DualBladeError
+
+PAGE, CLAIMS_JSON = "index.html", "claims.json"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure if there is nothing at all, then judge and write."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=__doc__)
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_RESULTS, help="folder with results (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("report"), help="folder for the report (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        check_folder(options.results)
+        if not find_runs(options.results) and measure(options.results) == sweep.INTERRUPTED:
+            return sweep.INTERRUPTED
+        judgements = write(options.results, options.out)
+    except DualBladeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(summary(judgements, options.out))
+    return 0
+
+
+def write(results_dir: Path, out_dir: Path) -> list[Judgement]:
+    """Both files, each complete or not at all."""
+    gathered = evidence.gather(results_dir)
+    print_some(gathered.results.skipped)
+    judgements = [
+        judge(claim, JUDGES, gathered.setups, sweep.command(claim.experiment or "all", results_dir))
+        for claim in read_claims()
+    ]
+    out_dir.mkdir(parents=True, exist_ok=True)
+    _replace(out_dir / CLAIMS_JSON, to_json(judgements))
+    _replace(out_dir / PAGE, render(judgements, gathered, out_dir))
+    return judgements
+
+
+def summary(judgements: list[Judgement], out_dir: Path) -> str:
+    """One line per claim, then how many there are of each verdict and where to read on."""
+    lines = [
+        f"{judgement.claim.id:<4} {judgement.verdict:<18} {judgement.claim.title}: "
+        f"{judgement.finding.text or judgement.finding.reason}"
+        for judgement in judgements
+    ]
+    counts = [f"{sum(judgement.verdict is verdict for judgement in judgements)} {verdict}" for verdict in Verdict]
+    return "\n".join([*lines, f"{', '.join(counts)}: {out_dir / PAGE}, {out_dir / CLAIMS_JSON}"])
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The figures as the page carries them: drawn from the results, as images in the page itself."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from analysis import style, sweep
+from analysis.claims import Judgement
+from analysis.figures.__main__ import FIGURES
+from analysis.load import Results
+
+CSS_PX_PER_IN = 150
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One figure with what belongs to it; `image` is a data URI, empty where there is nothing to draw."""
+
+    name: str
+    title: str
+    subject: str
+    command: str
+    claims: tuple[Judgement, ...]
+    image: str = ""
+    width_px: int = 0
+    caption: str = ""
+    runs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def exhibits(results: Results, judgements: Iterable[Judgement], results_dir: Path) -> list[Exhibit]:
+    """All figures in the paper's order, those without data as the command that would measure them."""
+    judgements = list(judgements)
+    return [_exhibit(name, results, judgements, results_dir) for name in FIGURES]
+
+
+def _exhibit(name: str, results: Results, judgements: list[Judgement], results_dir: Path) -> Exhibit:
+    module = FIGURES[name]
+    selection = module.select(results)
+    empty = Exhibit(
+        name=name,
+        title=name.replace("_", " ").capitalize(),
+        subject=_subject(module.__doc__),
+        command=sweep.command(name, results_dir),
+        claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),
+    )
+    if selection.runs.empty:
+        return empty
+    with mpl.rc_context(style.RC):
+        figure = module.plot(selection.runs)
+        return Exhibit(
+            **vars(empty)
+            | {
+                "image": _data_uri(figure),
+                "width_px": round(figure.get_size_inches()[0] * CSS_PX_PER_IN),
+                "caption": module.caption(selection.runs),
+                "runs": tuple(str(run) for run in selection.runs.index),
+                "notes": (*selection.left_out, *selection.missing),
+            }
+        )
+
+
+def _subject(docstring: str | None) -> str:
+    """The first sentence of the figure's module."""
+    first = " ".join((docstring or "").split("\n\n")[0].split())
+    return first
+
+
+def _data_uri(figure: Figure) -> str:
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=style.PNG_DPI)
+    return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

@@ -1,0 +1,156 @@
+"""The page's tables: medians by limit and variant, the runs, and the machines they were measured on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.evidence import Evidence, Setup
+from analysis.load import optional
+from analysis.stats import summarise
+from analysis.style import looks
+
+Row = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows; `head` names the columns, `title` the table."""
+
+    title: str
+    head: Row
+    rows: tuple[Row, ...]
+
+
+QUANTITIES = {
+    "prefill_s": ("Prefill latency (s)", "{:.2f}"),
+    "decode_s_per_token": ("Decode latency (s per token)", "{:.3f}"),
+    "decode_hit_rate": ("Hit rate of decode reads", "{:.1%}"),
+}
+
+
+def medians(setup: Setup) -> list[Table]:
+    """One table per quantity: limits down, variants across, median and interval in each cell."""
+    runs = setup.comparable()
+    return [_by_limit(runs, metric) for metric in QUANTITIES] if runs["memory_gb"].nunique() > 1 else []
+
+
+def _by_limit(runs: pd.DataFrame, metric: str) -> Table:
+    title, form = QUANTITIES[metric]
+    variants = looks(runs["config.variant.name"])
+    cells = summarise(runs, ["memory_gb", "config.variant.name"], metric).set_index(
+        ["memory_gb", "config.variant.name"]
+    )
+    rows = [
+        (f"{limit:g} GB", *(_cell(cells, (limit, variant), form) for variant in variants))
+        for limit in sorted(runs["memory_gb"].unique())
+    ]
+    return Table(title, ("Limit", *(look.label for look in variants.values())), tuple(rows))
+
+
+def _cell(cells: pd.DataFrame, key: tuple[float, str], form: str) -> str:
+    if key not in cells.index:
+        return "-"
+    cell = cells.loc[key]
+    text = form.format(cell["median"])
+    return text if cell["runs"] < 2 else f"{text} ({form.format(cell['low'])} to {form.format(cell['high'])})"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run for the page's list: where it is, and what it measured in words."""
+
+    name: str
+    anchor: str
+    link: str
+    cells: Row
+
+
+RUN_HEAD = ("Variant", "Limit", "Rep.", "Prefill", "Decode/token", "Hit rate", "Written", "Code", "Started (UTC)")
+
+
+def run_list(evidence: Evidence, used: Iterable[str], out_dir: Path) -> list[Run]:
+    """The runs that a figure or a verdict rests on."""
+    wanted = set(used)
+    return [
+        Run(str(name), anchor(str(name)), _link(evidence.results_dir / str(name), out_dir), _run_cells(run))
+        for setup in evidence.setups
+        for name, run in setup.runs.iterrows()
+        if name in wanted
+    ]
+
+
+def anchor(run: str) -> str:
+    return "run-" + "".join(letter if letter.isalnum() else "-" for letter in run)
+
+
+def _run_cells(run: pd.Series) -> Row:
+    limit_gb, hit_rate = run["memory_gb"], run["decode_hit_rate"]
+    return (
+        str(run["config.variant.name"]),
+        "none" if pd.isna(limit_gb) else f"{limit_gb:g} GB",
+        str(run["config.repetition"]),
+        f"{run['prefill_s']:.2f} s",
+        f"{run['decode_s_per_token']:.3f} s",
+        "-" if pd.isna(hit_rate) else f"{hit_rate:.1%}",
+        _written(run),
+        str(run.get("environment.code_revision"))[:10] + ("*" if run.get("environment.code_dirty") is True else ""),
+        str(run["environment.started_at"])[:16].replace("T", " "),
+    )
+
+
+def _written(run: pd.Series) -> str:
+    """Bytes that the run put on the device: what it costs an SSD's life."""
+    parts = [run.get(f"result.bytes.{phase}.device_write") for phase in ("prefill", "decode")]
+    return f"{sum(parts) / 1e9:.2f} GB" if all(isinstance(part, int | float) for part in parts) else "-"
+
+
+def _link(run_dir: Path, out_dir: Path) -> str:
+    return Path(os.path.relpath(run_dir, out_dir)).as_posix() + "/result.json"
+
+
+MACHINE = {
+    "Kernel": "environment.kernel",
+    "CPU": "environment.cpu",
+    "Cores": "environment.cores",
+    "Memory": "environment.memory_bytes",
+    "Page replacement": "lru",
+    "Transparent huge pages": "environment.thp",
+    "cgroup version": "environment.cgroup.version",
+    "Disk": "environment.storage.name",
+    "Model": "environment.storage.model",
+    "Serial": "environment.storage.serial",
+    "File system": "environment.storage.file_system",
+    "Readahead (KiB)": "environment.storage.read_ahead_kb",
+    "I/O scheduler": "environment.storage.scheduler",
+    "Direct path's backend": "config.storage.backend",
+    "Device and compute": "config.device.name",
+    "Python": "environment.python",
+    "torch": "environment.packages.torch",
+    "Engine (hash of its sources)": "environment.code_hash",
+    "Code revision": "environment.code_revision",
+}
+
+
+def machine(setup: Setup) -> Table:
+    """What a setup's runs were measured on; several values where it changed between runs."""
+    rows = [(label, _values(optional(setup.runs, column))) for label, column in MACHINE.items()]
+    emulated = "yes: no absolute time of it says anything about an SSD" if setup.emulated else "no"
+    rows.insert(0, ("Emulated", emulated))
+    return Table(setup.name, ("", ""), tuple(row for row in rows if row[1]))
+
+
+def _values(column: pd.Series) -> str:
+    distinct = pd.Series(column.dropna().map(_text)).unique()
+    return ", ".join(sorted(distinct))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return f"{value / 2**30:.1f} GiB" if isinstance(value, int) and value > 2**24 else str(value)

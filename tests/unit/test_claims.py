@@ -1,0 +1,232 @@
+"""Claims: every one of the paper's has a verdict, and each verdict follows from what the files hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis import evidence
+from analysis.claims import Claim, Judgement, Verdict, judge, read_claims, to_json
+from analysis.judges import JUDGES
+from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, write_run
+
+LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 11.0)
+KV_GB = 1.0 + WORKING_SET_BYTES * 8 / 1e9
+
+CLAIMS = {claim.id: claim for claim in read_claims()}
+Curve = Callable[[float], Mapping[str, Any]]
+
+
+def write(results_dir: Path, curves: Mapping[str, Curve], repetitions: int = 3, **overrides: Any) -> None:
+    """Runs of some variants over the limits, each repetition 1 % slower than the one before."""
+    for variant, curve in curves.items():
+        for limit_gb in LIMITS_GB:
+            for turn in range(repetitions):
+                write_run(results_dir, variant, limit_gb, turn, result=slowed(curve(limit_gb), turn), **overrides)
+
+
+def slowed(fields: Mapping[str, Any], turn: int) -> dict[str, Any]:
+    latencies = {name: value * (1 + 0.01 * turn) for name, value in fields.items() if name == "prefill_s"}
+    decode_s = {name: [value * (1 + 0.01 * turn)] * 8 for name, value in fields.items() if name == "decode_s"}
+    return {**fields, **latencies, **decode_s}
+
+
+def verdict_of(claim: str, results_dir: Path) -> Judgement:
+    return judge(CLAIMS[claim], JUDGES, evidence.gather(results_dir).setups, "python -m experiments.run")
+
+
+def constant(**fields: Any) -> Curve:
+    return lambda limit_gb: fields
+
+
+def prefill(**seconds: float) -> dict[str, Curve]:
+    return {variant: constant(prefill_s=value) for variant, value in seconds.items()}
+
+
+def decode(**seconds: float | Callable[[float], float]) -> dict[str, Curve]:
+    def curve(value: float | Callable[[float], float]) -> Curve:
+        return lambda limit_gb: {"prefill_s": 1.0, "decode_s": value(limit_gb) if callable(value) else value}
+
+    return {variant: curve(value) for variant, value in seconds.items()}
+
+
+def hits(**rates: Callable[[float], float]) -> dict[str, Curve]:
+    def curve(rate: Callable[[float], float]) -> Curve:
+        return lambda limit_gb: {"hit_rate.decode": rate(limit_gb)}
+
+    return {variant: curve(rate) for variant, rate in rates.items()}
+
+
+def ideal(limit_gb: float) -> float:
+    return min(1.0, (limit_gb - 1.0) / (KV_GB - 1.0))
+
+
+CASES: dict[str, tuple[str, dict[str, Curve], str]] = {
+    "C1 by the published share": ("C1", prefill(baseline=2.0, dual_blade=1.4), "reproduced"),
+    "C1 by less": ("C1", prefill(baseline=2.0, dual_blade=1.8), "direction only"),
+    "C1 slower": ("C1", prefill(baseline=2.0, dual_blade=2.2), "contradicted"),
+    "C1 one lucky limit": (
+        "C1",
+        {
+            "baseline": constant(prefill_s=2.0),
+            "dual_blade": lambda limit_gb: {"prefill_s": 1.0 if limit_gb == 4 else 2.1},
+        },
+        "contradicted",
+    ),
+    "C2 everywhere": ("C2", decode(baseline=1.0, dual_blade=lambda gb: 0.5 if gb < 9 else 0.9), "reproduced"),
+    "C2 slower only with ample memory": (
+        "C2",
+        decode(baseline=1.0, dual_blade=lambda gb: 0.5 if gb < KV_GB else 1.2),
+        "direction only",
+    ),
+    "C2 slower where it counts": (
+        "C2",
+        decode(baseline=1.0, dual_blade=lambda gb: 1.2 if gb < 5 else 0.5),
+        "contradicted",
+    ),
+    "C4 cliff": ("C4", hits(baseline=lambda gb: 0.004 if gb < 9 else 1.0), "reproduced"),
+    "C4 steep": ("C4", hits(baseline=lambda gb: 0.05 if gb < 9 else 1.0), "direction only"),
+    "C4 gentle": ("C4", hits(baseline=ideal), "contradicted"),
+    "C5 stalls": ("C5", {"baseline": lambda gb: {"prefill_s": 1 + max(0.0, 6 - gb)}}, "reproduced"),
+    "C5 faster": ("C5", {"baseline": lambda gb: {"prefill_s": 1 - 0.1 * max(0.0, 6 - gb)}}, "contradicted"),
+    "C6 linear": ("C6", decode(cachepolicy_only=lambda gb: 2 - 0.1 * gb), "reproduced"),
+    "C6 rising": ("C6", decode(cachepolicy_only=lambda gb: 1 + 0.1 * gb), "contradicted"),
+    "C7 flat and last": ("C7", decode(**dict.fromkeys(VARIANTS, 0.4) | {"nvme_direct_only": 0.5}), "reproduced"),
+    "C7 flat and first": ("C7", decode(**dict.fromkeys(VARIANTS, 0.4) | {"nvme_direct_only": 0.3}), "direction only"),
+    "C7 falling": (
+        "C7",
+        decode(**dict.fromkeys(VARIANTS, 0.4) | {"nvme_direct_only": lambda gb: 2 - 0.15 * gb}),
+        "contradicted",
+    ),
+    "C8 everywhere": ("C8", decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": 0.4}), "reproduced"),
+    "C8 but once": (
+        "C8",
+        decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": lambda gb: 0.4 if gb > 2 else 0.6}),
+        "direction only",
+    ),
+    "C8 never": ("C8", decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": 0.6}), "contradicted"),
+    "C9 linear and above": (
+        "C9",
+        hits(dual_blade=ideal, cachepolicy_only=lambda gb: 0.9 * ideal(gb)),
+        "reproduced",
+    ),
+    "C9 linear and below": (
+        "C9",
+        hits(dual_blade=ideal, cachepolicy_only=lambda gb: min(1.0, 1.2 * ideal(gb))),
+        "direction only",
+    ),
+    "C9 cliff": (
+        "C9",
+        hits(dual_blade=lambda gb: float(gb > 7), cachepolicy_only=lambda gb: 0.0),
+        "contradicted",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_verdict_follows_from_the_files(tmp_path: Path, case: str) -> None:
+    claim, curves, verdict = CASES[case]
+    write(tmp_path, curves)
+    judgement = verdict_of(claim, tmp_path)
+    assert judgement.verdict == verdict, judgement.finding
+    assert judgement.finding.testbed == "local, synthetic disk"
+    decided = {name.split("/")[1].rpartition("-")[0] for name in judgement.finding.runs}
+    assert decided <= set(curves) and len(judgement.finding.runs) >= 3
+
+
+def test_measured_is_the_median_of_pairs_with_its_interval(tmp_path: Path) -> None:
+    for turn, (reference_s, own_s) in enumerate([(2.0, 1.0), (4.0, 2.4), (1.0, 0.7)]):
+        for limit_gb in LIMITS_GB:
+            write_run(tmp_path, "baseline", limit_gb, turn, result={"decode_s": [reference_s] * 8})
+            write_run(tmp_path, "dual_blade", limit_gb, turn, result={"decode_s": [own_s] * 8})
+    finding = verdict_of("C2", tmp_path).finding
+    assert finding.measured == pytest.approx(-40)
+    assert finding.interval == pytest.approx((-50, -30))
+    assert "3 repetitions" in finding.reason
+
+
+def test_memory_cost_is_held_against_threads_times_a_tensor(tmp_path: Path) -> None:
+    for threads, verdict in ((2, "reproduced"), (1, "direction only")):
+        results_dir = tmp_path / str(threads)
+        result = {"pinned": {"bytes": 2 * 10**6}, "plan.kpu_bytes": 2 * 10**6}
+        write_run(results_dir, "dual_blade", result=result, config={"device.copy_threads": threads})
+        assert verdict_of("C22", results_dir).verdict == verdict
+
+
+def test_every_claim_of_the_paper_is_there_and_says_how_it_is_judged() -> None:
+    assert list(CLAIMS) == [f"C{number}" for number in range(1, 23)]
+    for claim in CLAIMS.values():
+        assert claim.published.text and claim.metric and claim.judged and "{" not in claim.metric + claim.judged
+        assert claim.untestable is None or claim.id not in JUDGES
+
+
+def test_without_results_every_claim_is_untestable_and_says_why(tmp_path: Path) -> None:
+    setups = evidence.gather(tmp_path).setups
+    for claim in CLAIMS.values():
+        judgement = judge(claim, JUDGES, setups, "python -m experiments.run +experiment=all")
+        assert judgement.verdict is Verdict.NOT_TESTABLE
+        assert judgement.finding.reason and judgement.finding.measured is None
+
+
+def test_too_few_limits_are_a_reason(tmp_path: Path) -> None:
+    write_run(tmp_path, "baseline", 4.0)
+    write_run(tmp_path, "dual_blade", 4.0)
+    finding = verdict_of("C2", tmp_path).finding
+    assert finding.verdict is Verdict.NOT_TESTABLE
+    assert "baseline and dual_blade at 3 memory limits or more, and there are 1" in finding.reason
+
+
+@pytest.mark.parametrize("trace", ["block_requests", "nvme_commands"])
+def test_traced_runs_decide_no_latency(tmp_path: Path, trace: str) -> None:
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.0), config={"trace.name": trace})
+    assert verdict_of("C1", tmp_path).verdict is Verdict.NOT_TESTABLE
+
+
+def test_failed_runs_decide_nothing(tmp_path: Path) -> None:
+    failed = {"baseline": constant(status="failed", error="no luck"), "dual_blade": constant(prefill_s=1.0)}
+    write(tmp_path, failed)
+    assert verdict_of("C1", tmp_path).verdict is Verdict.NOT_TESTABLE
+
+
+def test_an_emulated_device_gives_the_direction_of_a_size_at_most(tmp_path: Path) -> None:
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.0), environment={"emulated": True})
+    judgement = verdict_of("C1", tmp_path)
+    assert judgement.verdict is Verdict.DIRECTION
+    assert "emulated" in judgement.finding.reason and "(emulated)" in str(judgement.finding.testbed)
+    write(tmp_path / "hits", hits(baseline=lambda gb: float(gb > 9)), environment={"emulated": True})
+    assert verdict_of("C4", tmp_path / "hits").verdict is Verdict.REPRODUCED
+
+
+def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: Path) -> None:
+    write(tmp_path, prefill(baseline=2.0, dual_blade=2.2))
+    guest = {"emulated": True, "storage.model": "QEMU NVMe Ctrl"}
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.0), experiment="guest", environment=guest)
+    judgement = verdict_of("C1", tmp_path)
+    assert [finding.verdict for finding in judgement.findings] == [Verdict.CONTRADICTED, Verdict.DIRECTION]
+    assert [finding.testbed for finding in judgement.findings] == [
+        "local, synthetic disk",
+        "local, QEMU NVMe Ctrl (emulated)",
+    ]
+
+
+def test_json_has_the_agreed_fields_and_no_nan(tmp_path: Path) -> None:
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.4), repetitions=1)
+    setups = evidence.gather(tmp_path).setups
+    text = to_json(judge(claim, JUDGES, setups, "") for claim in CLAIMS.values())
+    entries = json.loads(text, parse_constant=pytest.fail)
+    assert list(entries) == list(CLAIMS)
+    for entry in entries.values():
+        assert {"verdict", "published", "measured", "interval", "runs", "testbed", "reason"} <= entry.keys()
+        assert entry["verdict"] in {"reproduced", "direction only", "contradicted", "not testable here"}
+    assert entries["C1"]["measured"] == pytest.approx(-30) and entries["C1"]["interval"] is None
+    assert entries["C1"]["runs"] == len(entries["C1"]["run_folders"]) == 2 * len(LIMITS_GB)
+
+
+def test_a_claim_without_a_judge_gives_its_own_reason() -> None:
+    claim: Claim = CLAIMS["C21"]
+    judgement = judge(claim, {}, [], "")
+    assert judgement.verdict is Verdict.NOT_TESTABLE and "flash" in judgement.finding.reason
