@@ -84,7 +84,7 @@ def _loop_gb_per_s(result: dict[str, Any]) -> float:
 
 
 def _point() -> Point:
-    shared = ["variant=nvme_direct_only", "device=host_no_compute", "device.overlap=piece", "memory_gb=null"]
+    shared = ["variant=nvme_direct_only", "device=host_no_compute", "variant.pipeline=overlap_full", "memory_gb=null"]
     (config,) = compose_points([*shared, f"decode_iterations={ITERATIONS}"])
     return Point.from_config(config)
 

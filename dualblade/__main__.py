@@ -18,6 +18,7 @@ from dualblade.budget import measure_budget
 from dualblade.config import RunConfig
 from dualblade.errors import DualBladeError
 from dualblade.io_log import prepare_log, write_log
+from dualblade.link import open_link
 from dualblade.replay import Replay
 from dualblade.result import describe, failure, seconds_since_start, verify, write_result
 from dualblade.store import KVStore
@@ -51,9 +52,10 @@ def main() -> int:
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     """Allocate, wait for the limit, plan, run, and write down what was measured."""
     model = _load_model(config)
-    geometry, device = (model.geometry, model.device) if model else (config.geometry(), "cpu")
-    threads, overlap = config.device.copy_threads, config.device.overlap
-    with KVStore(geometry, config.storage, device=device, copy_threads=threads, overlap=overlap) as store:
+    geometry = model.geometry if model else config.geometry()
+    device = model.device if model else torch.device("cuda" if config.device.link == "cuda" else "cpu")
+    link = open_link(config.device, device)
+    with KVStore(geometry, config.storage, device=device, copy_threads=config.device.copy_threads, link=link) as store:
         workload = model.start(store, config) if model else Replay(store, config)
         prepare_log()
         startup_s = seconds_since_start()
@@ -61,8 +63,8 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
             _await_limit()
         budget = measure_budget()
         store.bind(config.variant, budget.b_pc_bytes)
-        prefill_s, decode_s = workload.run(_progress)
-        result = describe(config, store, budget, workload.compute, prefill_s, decode_s, startup_s, workload.tokens)
+        times = workload.run(_progress)
+        result = describe(config, store, budget, workload.compute, times, startup_s, workload.tokens)
         verify(result)
         operations = store.operations
     write_log(operations, run_dir / "kv_io.parquet")

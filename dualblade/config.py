@@ -10,7 +10,7 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -21,7 +21,7 @@ from dualblade.geometry import KVGeometry
 
 KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
 
-Overlap = Literal["tensor", "piece"]
+Pipeline = Literal["none", "intra", "cross", "adaptive", "overlap_full"]
 
 MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
 
@@ -30,17 +30,26 @@ MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRI
 class VariantConfig:
     """A point in the space that the paper's four variants span (design: no variant is a special case).
 
-    `knob` is Algorithm 1's X: "all" (every layer through the page cache), "budget" (B_pc less `slack`), or bytes.
-    `overflow` says what happens to the layers beyond X: left to the kernel, evicted eagerly, or NVMe-direct.
+    `knob` is Algorithm 1's X: "all" (every layer through the page cache), "budget" (B_pc less `slack`), bytes, or a
+    share of the layers ("25%"), whatever the budget. `overflow` says what happens to the layers beyond X: left to the
+    kernel, evicted eagerly, or NVMe-direct. `pipeline` says how a layer's storage reads and link copies overlap (see
+    pipeline.py); `adaptive` measures again when a group's throughput differs from what decided by more than
+    `reprobe_factor` in `reprobe_iterations` iterations in a row (None, as in the paper: never).
     """
 
     name: str
     knob: str | int
     overflow: Literal["leave", "evict", "direct"]
     slack: float = 0.05
+    pipeline: Pipeline = "none"
+    reprobe_factor: float | None = None
+    reprobe_iterations: int = 3
 
     def __post_init__(self) -> None:
         _require(0 <= self.slack < 1, f"variant.slack={self.slack}", "a share of the budget, 0 or more and below 1")
+        factor, iterations = self.reprobe_factor, self.reprobe_iterations
+        _require(factor is None or factor > 1, f"variant.reprobe_factor={factor}", "a factor above 1, or null")
+        _require(iterations >= 1, f"variant.reprobe_iterations={iterations}", "1 or more")
 
 
 @dataclass(frozen=True)
@@ -145,21 +154,55 @@ class GpuConfig:
 
 
 @dataclass(frozen=True)
+class LinkPace:
+    """A link of stated speed, emulated on a host without it; `source` says whose numbers these are.
+
+    Sizes shrink with `scale` and stated rates do not: what decides is the ratio of the link to the SSD.
+    """
+
+    gb_per_s: float
+    source: str
+    latency_us: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self.gb_per_s > 0, f"device.pace.gb_per_s={self.gb_per_s}", "more than 0 GB/s")
+        _require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """The pinned memory through which pipeline "overlap_full" reads ahead of the link: `pieces` of `piece_bytes`."""
+
+    pieces: int = 8
+    piece_bytes: int = 2 * MIB
+
+    def __post_init__(self) -> None:
+        depth = f"2 to {MOST_QUEUE_DEPTH}"
+        _require(2 <= self.pieces <= MOST_QUEUE_DEPTH, f"device.read_ahead.pieces={self.pieces}", depth)
+        _require(self.piece_bytes > 0, f"device.read_ahead.piece_bytes={self.piece_bytes}", "more than 0 bytes")
+
+
+@dataclass(frozen=True)
 class DeviceConfig:
     """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute).
 
-    `overlap` says when a tensor read by the direct path goes over the link: "tensor", when it is complete (the paper's
-    copy threads), or "piece" by piece as its commands complete.
+    `pace` is the stated speed of link "paced"; `read_ahead` serves pipeline "overlap_full" alone.
     """
 
     name: str
-    link: Literal["host", "cuda"] = "host"
+    link: Literal["host", "cuda", "paced"] = "host"
+    pace: LinkPace | None = None
     gpu: GpuConfig | None = None
     copy_threads: int = 2
-    overlap: Overlap = "tensor"
+    read_ahead: ReadAhead = field(default_factory=ReadAhead)
 
     def __post_init__(self) -> None:
         _require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
+        if (self.link == "paced") != (self.pace is not None):
+            raise ConfigurationError(
+                f"device.link={self.link} does not go with device.pace={self.pace}; "
+                "link=paced needs the pace of the link, and no other link has one"
+            )
 
 
 @dataclass(frozen=True)
@@ -182,6 +225,11 @@ class RunConfig:
                 f"of workload {self.workload.name}; use one of {', '.join(allowed)}"
             )
         most = self.workload.generated_tokens - 1
+        if self.device.read_ahead.piece_bytes % self.storage.lba_bytes:
+            raise ConfigurationError(
+                f"device.read_ahead.piece_bytes={self.device.read_ahead.piece_bytes} cannot be used; "
+                f"give a multiple of storage.lba_bytes={self.storage.lba_bytes}"
+            )
         if self.decode_iterations is not None and not 1 <= self.decode_iterations <= most:
             raise ConfigurationError(
                 f"decode_iterations={self.decode_iterations} is outside 1..{most}, the iterations of workload "
@@ -301,7 +349,10 @@ __all__ = [
     "MIB",
     "DeviceConfig",
     "GpuConfig",
+    "LinkPace",
     "ModelConfig",
+    "Pipeline",
+    "ReadAhead",
     "RunConfig",
     "StorageConfig",
     "VariantConfig",

@@ -6,7 +6,6 @@ A model run makes the same calls of the same store as a replay; its compute is t
 from __future__ import annotations
 
 import ctypes
-import time
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from dualblade.config import ModelConfig, RunConfig
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry, LayerShape
 from dualblade.model_geometry import model_layers
+from dualblade.phases import PhaseTimes
 from dualblade.replay import Progress
 from dualblade.roofline import ComputeTime
 from dualblade.sequences import Sequences
@@ -60,8 +60,8 @@ class Generation:
         self._inputs = _tokenize(config, model)
         self._warm_up()
 
-    def run(self, progress: Progress) -> tuple[float, list[float]]:
-        """Prefill, then decode: (prefill seconds, seconds of each decode iteration).
+    def run(self, progress: Progress) -> PhaseTimes:
+        """Prefill, then decode: when each phase and iteration began and ended.
 
         Every sequence gets the same number of tokens, whether or not its text has come to an end.
         """
@@ -70,7 +70,7 @@ class Generation:
         ids = self._generate(self._iterations + 1, cache=cache, stopping_criteria=StoppingCriteriaList([clock]))
         text = self._model.tokenizer.batch_decode(ids, skip_special_tokens=True)
         self.tokens = {"ids": ids.tolist(), "text": text}
-        return clock.seconds[0], clock.seconds[1:]
+        return clock.times
 
     def _generate(self, n_tokens: int, **how: Any) -> torch.Tensor:
         """Continue every prompt greedily by `n_tokens`: `[B, n_tokens]`."""
@@ -107,20 +107,18 @@ class _Clock(StoppingCriteria):
         self._store = store
         self._iterations = iterations
         self._progress = progress
-        self._start = time.perf_counter()
-        self.seconds: list[float] = []
+        self.times = PhaseTimes()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        iteration = len(self.seconds)
+        iteration = len(self.times.windows)
         if iteration in (0, self._iterations):
             self._store.synchronize()  # prefill, and the run, end when every token is on its path
-        now = time.perf_counter()
-        self.seconds.append(now - self._start)
+        self.times.end()
         if iteration == 0:
             self._progress("prefill", 1, 1)
         else:
             self._progress("decode", iteration, self._iterations)
-        self._start = time.perf_counter()
+        self.times.begin()
         return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 

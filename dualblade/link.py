@@ -1,36 +1,83 @@
-"""The link between pinned host memory and the memory the model computes in."""
+"""The link between pinned host memory and the memory the model computes in.
+
+One DMA engine moves one thing at a time: on a link that has one (`cuda`, `paced`) copies in a direction take turns. The
+plain copy of a host without a GPU is done by the CPU, by as many threads as ask for it.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import torch
 
-from dualblade.config import Overlap
+from dualblade.config import GB, DeviceConfig, LinkPace
+from dualblade.cuda_link import CudaLink
+from dualblade.errors import ConfigurationError
+from dualblade.pinned import PinnedBuffer
+
+_PR_SET_TIMERSLACK = 29  # linux/prctl.h
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Link(Protocol):
-    """Copies between pinned memory and device memory; both calls return when the data has arrived."""
+    """Copies between pinned memory and device memory; a copy returns when the data has arrived."""
 
     kind: str
-    overlap: Overlap
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None: ...
 
     def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None: ...
 
+    def compute_so_far(self) -> Callable[[], None]:
+        """What the device has been given to do until now; the result, called by a copy thread, has its copies follow.
 
-class CopyLink:
-    """The plain copy: memory to memory on a host without a GPU, a blocking DMA where `device` is one.
+        Data that the model has yet to produce must not be copied, nor memory be filled that it has yet to read.
+        """
+        ...
 
-    With `overlap` "tensor" a tensor is copied when all of it has been read, as the paper's copy threads do; with
-    "piece" each command's data is copied as it arrives, while the rest is being read. That takes memory that the CPU
-    can write, so a GPU gets whole tensors.
+    def pin(self, buffers: Sequence[PinnedBuffer]) -> None:
+        """Make the device able to reach these buffers by itself."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What result.json says about the link."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_link(config: DeviceConfig, device: torch.device) -> Link:
+    """The link that the configuration names, to `device`.
+
+    Raises:
+        ConfigurationError: the link does not lead there, or there is no GPU.
     """
+    if config.link == "cuda" and not torch.cuda.is_available():
+        raise ConfigurationError("device.link=cuda needs a GPU, and torch sees none; use device=host or a paced one")
+    if (config.link == "cuda") != (device.type == "cuda"):
+        raise ConfigurationError(
+            f"device.link={config.link} does not lead to memory on {device}; "
+            "use link=cuda where the model is on a GPU, and host or paced where it is not"
+        )
+    if config.link == "cuda":
+        return CudaLink(device)
+    return HostLink() if config.pace is None else PacedLink(config.pace)
 
-    def __init__(self, device: torch.device, overlap: Overlap) -> None:
-        self.kind = "host" if device.type == "cpu" else device.type
-        self.overlap: Overlap = overlap if device.type == "cpu" else "tensor"
+
+def link_to(device: torch.device) -> Link:
+    """The link that there is to `device`."""
+    return CudaLink(device) if device.type == "cuda" else HostLink()
+
+
+class HostLink:
+    """The plain copy: model memory is host memory."""
+
+    kind = "host"
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
         """Copy `[T, B, H, D]` rows up."""
@@ -39,3 +86,87 @@ class CopyLink:
     def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None:
         """Copy `[T, B, H, D]` rows down; the source may be any view of that shape."""
         pinned.copy_(device)
+
+    def compute_so_far(self) -> Callable[[], None]:
+        return _nothing  # a host's own computation is done when it calls
+
+    def pin(self, buffers: Sequence[PinnedBuffer]) -> None:
+        """Nothing to do: the buffers are this process's memory."""
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "emulated": False}
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class PacedLink(HostLink):
+    """The plain copy, and the time that a link of stated bandwidth and latency would need beyond it.
+
+    One engine serves both directions, in turn. A copy that was asked for while the engine was busy starts when that one
+    is due, so how late the CPU wakes up does not add up; time without a copy is not made up. What the CPU itself was
+    slower than the stated link is told as `overrun_s`: a link faster than the memory cannot be emulated.
+    """
+
+    kind = "paced"
+
+    def __init__(self, pace: LinkPace) -> None:
+        self._pace = pace
+        self._engine = threading.Lock()
+        self._free_ns = 0
+        self._copies = 0
+        self._overruns = 0
+        self._overrun_ns = 0
+
+    def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
+        """Copy `[T, B, H, D]` rows up."""
+        with self._turn(pinned.nbytes):
+            device.copy_(pinned)
+
+    def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None:
+        """Copy `[T, B, H, D]` rows down; the source may be any view of that shape."""
+        with self._turn(pinned.nbytes):
+            pinned.copy_(device)
+
+    @contextlib.contextmanager
+    def _turn(self, size_bytes: int) -> Iterator[None]:
+        """Hold the engine for as long as the stated link needs for `size_bytes`."""
+        asked_ns = time.monotonic_ns()
+        with self._engine:
+            due_ns = max(asked_ns, self._free_ns) + self._duration_ns(size_bytes)
+            yield
+            left_ns = due_ns - time.monotonic_ns()
+            if left_ns > 0:
+                _sleep_ns(left_ns)
+            self._copies += 1
+            self._overruns += left_ns < 0
+            self._overrun_ns += max(0, -left_ns)
+            self._free_ns = due_ns + max(0, -left_ns)
+
+    def _duration_ns(self, size_bytes: int) -> int:
+        return round(size_bytes / (self._pace.gb_per_s * GB) * 1e9 + self._pace.latency_us * 1e3)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "emulated": True,
+            "gb_per_s": self._pace.gb_per_s,
+            "latency_us": self._pace.latency_us,
+            "source": self._pace.source,
+            "copies": self._copies,
+            "overruns": self._overruns,
+            "overrun_s": self._overrun_ns / 1e9,
+        }
+
+
+def precise_sleep() -> None:
+    """Let the calling thread's sleeps end on time: the kernel's default is to be up to 50 us late (prctl(2))."""
+    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def _sleep_ns(duration_ns: int) -> None:
+    time.sleep(duration_ns / 1e9)
+
+
+def _nothing() -> None:
+    pass

@@ -1,82 +1,44 @@
 """Copy threads: each owns a pinned buffer and moves tensors between storage and device, one after another.
 
+K and V of a layer go to two of them (paper, "Adaptive pipeline"). Overlap-Intra lets their storage reads run at once;
+where the link has one DMA engine the copies then follow one after the other. Overlap-Cross holds the second read back
+until the first tensor goes over the link, so that storage and link work at the same time. A layer is loaded when the
+one before it has arrived, as FlexLLMGen does it; the store sees to that.
+
 Whatever reads or writes a tensor first waits for the last write to it that was submitted before; so an append is on
-storage before the next read of the same extent begins. Apart from that the threads run free of each other: while one
-copies over the link the other has the storage device to itself. Appended rows have threads of their own (FlexLLMGen's
-shared queue gives them one as well): a small write waits in the device behind megabytes of reads, and whoever waits
-with it reads nothing meanwhile.
+storage before the next read of the same extent begins. Appended rows have threads of their own (FlexLLMGen's shared
+queue gives them one as well): a small write waits in the device behind megabytes of reads, and whoever waits with it
+reads nothing meanwhile.
 """
 
 from __future__ import annotations
 
 import resource
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
 
 import torch
 
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.integrity import Checksums, ReadableRows
 from dualblade.io_log import Operation
-from dualblade.link import Link
+from dualblade.link import Link, precise_sleep
 from dualblade.pinned import PinnedBuffer
+from dualblade.transfer import Path, Transfer
 from dualblade.uring import Op
 
 _RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
 
 
-class Path(Protocol):
-    """One way from the pinned buffer to storage and back; a tensor is written by one thread at a time."""
-
-    name: str
-
-    def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
-        """Where in the buffer row `first_row` must lie."""
-        ...
-
-    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
-
-    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
-
-    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None: ...
-
-    def io_mode(self) -> dict[str, object]: ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Streaming(Protocol):
-    """A path that can copy a read on to host memory while the rest of it is still coming."""
-
-    def stream(
-        self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor
-    ) -> None: ...
-
-
 @dataclass(frozen=True)
-class Moment:
-    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ..."""
+class _Place:
+    """Where a load stands in its layer: it may read from storage once `turn` is set, and sets `on_link` itself."""
 
-    phase: str = "prefill"
-    iteration: int = 0
-
-    def next(self) -> Moment:
-        return Moment("decode", self.iteration + 1)
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage by `path`."""
-
-    path: Path
-    tensor: TensorId
-    rows: range
-    device: torch.Tensor
-    moment: Moment
+    turn: threading.Event | None = None
+    on_link: threading.Event = field(default_factory=threading.Event)
 
 
 class CopyThreads:
@@ -94,6 +56,7 @@ class CopyThreads:
         row_bytes = geometry.largest_tensor_bytes // geometry.capacity_tokens
         sizes_bytes = [geometry.largest_tensor_bytes] * n_threads + [row_bytes] * n_threads
         self.buffers = [PinnedBuffer(size_bytes + self._edge_bytes) for size_bytes in sizes_bytes]
+        link.pin(self.buffers)
         self._workers = [
             ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=_start_worker)
             for index in range(len(self.buffers))
@@ -110,10 +73,22 @@ class CopyThreads:
             thread += self.n_threads
         return self._submit_write(transfer.tensor, thread, lambda: self._store(transfer, thread))
 
-    def load(self, transfer: Transfer) -> Future[None]:
-        """Queue storage -> pinned -> device."""
+    def load(self, transfers: Sequence[Transfer], *, stagger: bool) -> list[Future[None]]:
+        """Queue storage -> pinned -> device for K and V of a layer; with `stagger`, by Overlap-Cross."""
+        loads: list[Future[None]] = []
+        before: _Place | None = None
+        for transfer in transfers:
+            place = _Place(turn=before.on_link if before and stagger else None)
+            loads.append(self._submit_load(transfer, place))
+            before = place
+        return loads
+
+    def _submit_load(self, transfer: Transfer, place: _Place) -> Future[None]:
+        """Whatever becomes of this load, also when it never begins, the one after it gets its turn."""
         thread = self._thread(transfer.tensor)
-        return self._submit(transfer.tensor, thread, lambda: self._load(transfer, thread))
+        load = self._submit(transfer.tensor, thread, lambda: self._load(transfer, thread, place))
+        load.add_done_callback(lambda _: place.on_link.set())
+        return load
 
     def crop(self, path: Path, tensor: TensorId, n_rows: int) -> Future[None]:
         """Queue the forgetting of all rows from `n_rows` on."""
@@ -128,7 +103,10 @@ class CopyThreads:
     def close(self) -> None:
         """Let every worker finish what it is doing, drop what it has not begun, and end it."""
         for worker in self._workers:
-            worker.shutdown(wait=True, cancel_futures=True)
+            worker.shutdown(wait=False, cancel_futures=True)  # all at once: what one drops, another may be waiting for
+        for worker in self._workers:
+            worker.shutdown(wait=True)
+        self._link.close()
         self.buffers.clear()
 
     def _thread(self, tensor: TensorId) -> int:
@@ -153,6 +131,7 @@ class CopyThreads:
         path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
         data = self._staged(transfer, thread)
         link_start_ns = time.monotonic_ns()
+        transfer.wait_for_compute()
         self._link.to_host(self._as_rows(data, tensor), transfer.device)
         link_end_ns = time.monotonic_ns()
         if self._checksums:
@@ -163,22 +142,20 @@ class CopyThreads:
         self._readable.written(tensor, rows)
         self._log(transfer, thread, "write", storage, link_start_ns, link_end_ns)
 
-    def _load(self, transfer: Transfer, thread: int) -> None:
+    def _load(self, transfer: Transfer, thread: int, place: _Place) -> None:
         path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
+        if place.turn:
+            place.turn.wait()
         self._readable.check(tensor, rows)
         data = self._staged(transfer, thread)
         storage = _Stopwatch()
-        if self._link.overlap == "piece" and isinstance(path, Streaming):
-            path.stream(tensor, rows, self.buffers[thread], thread, transfer.device)
-            storage.stop()
-            link_start_ns, link_end_ns = storage.start_ns, storage.end_ns  # the copies lie within the transfer
-            data = transfer.device.reshape(-1).view(torch.uint8)
-        else:
-            path.read(tensor, rows, self.buffers[thread], thread)
-            storage.stop()
-            link_start_ns = time.monotonic_ns()
-            self._link.to_device(transfer.device, self._as_rows(data, tensor))
-            link_end_ns = time.monotonic_ns()
+        path.read(tensor, rows, self.buffers[thread], thread)
+        storage.stop()
+        place.on_link.set()
+        link_start_ns = time.monotonic_ns()
+        transfer.wait_for_compute()
+        self._link.to_device(transfer.device, self._as_rows(data, tensor))
+        link_end_ns = time.monotonic_ns()
         if self._checksums:
             self._checksums.verify(tensor, rows, data)
         self._log(transfer, thread, "read", storage, link_start_ns, link_end_ns)
@@ -235,3 +212,4 @@ class _Stopwatch:
 def _start_worker() -> None:
     # A copy is one stream of memory; letting torch fork a team for it only takes the cores from the other threads.
     torch.set_num_threads(1)
+    precise_sleep()

@@ -10,9 +10,10 @@ import torch
 
 from dualblade.config import RunConfig
 from dualblade.geometry import TensorId
-from dualblade.pipeline import Moment
+from dualblade.phases import PhaseTimes
 from dualblade.roofline import compute_time
 from dualblade.store import KVStore
+from dualblade.transfer import Moment
 
 Progress = Callable[[str, int, int], None]
 
@@ -36,26 +37,30 @@ class Replay:
             for shape in {geometry.row_shape(tensor) for tensor in geometry.tensors()}
         }
 
-    def run(self, progress: Progress) -> tuple[float, list[float]]:
-        """Prefill, then decode: (prefill seconds, seconds of each decode iteration)."""
-        prefill_s = self.prefill(progress)
-        return prefill_s, [self.decode(iteration, progress) for iteration in range(1, self._iterations + 1)]
+    def run(self, progress: Progress) -> PhaseTimes:
+        """Prefill, then decode: when each phase and iteration began and ended."""
+        times = PhaseTimes()
+        self.prefill(progress)
+        times.end()
+        for iteration in range(1, self._iterations + 1):
+            self.decode(iteration)
+            times.end()
+            progress("decode", iteration, self._iterations)
+            times.begin()
+        return times
 
-    def prefill(self, progress: Progress) -> float:
+    def prefill(self, progress: Progress) -> None:
         """Store the prompt layer by layer, while the next one computes; ends when all of it is on its path."""
         n_layers = self._store.geometry.n_layers
-        start = time.perf_counter()
         for layer in range(n_layers):
             self._store.prefill(layer, *self._prompt(layer))
             _pass_time(self.compute.prefill_layer_s)
             progress("prefill", layer + 1, n_layers)
         self._store.synchronize()
-        return time.perf_counter() - start
 
-    def decode(self, iteration: int, progress: Progress) -> float:
+    def decode(self, iteration: int) -> None:
         """Read every layer's tokens and add one, as a decode step of the model does; the last one ends on its path."""
         self._store.moment = Moment("decode", iteration)
-        start = time.perf_counter()
         for layer in range(self._store.geometry.n_layers):
             self._store.fetch(layer, room_tokens=1)
             k, v = self._prompt(layer)
@@ -63,9 +68,6 @@ class Replay:
             _pass_time(self.compute.decode_layer_s)
         if iteration == self._iterations:
             self._store.synchronize()
-        elapsed_s = time.perf_counter() - start
-        progress("decode", iteration, self._iterations)
-        return elapsed_s
 
     def _prompt(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         k, v = (self._tokens[self._store.geometry.row_shape(TensorId(layer, kind))] for kind in ("k", "v"))

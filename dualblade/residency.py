@@ -31,26 +31,38 @@ class Plan:
         return self.layers.count("page_cache")
 
 
-def knob_bytes(variant: VariantConfig, b_pc_bytes: int, in_flight_bytes: int) -> int | None:
-    """X for a variant: None for "all", the budget less slack for "budget", or the configured bytes.
+def knob_bytes(variant: VariantConfig, b_pc_bytes: int, in_flight_bytes: int, kpu_bytes: Sequence[int]) -> int | None:
+    """X for a variant: None for "all", the budget less slack for "budget", a share of the layers, or bytes.
 
     A plan that only nominally fits falls off the cliff, so `slack` is kept free. Tensors that are evicted eagerly pass
     through the page cache on their way: `in_flight_bytes` of them, one per copy thread, are set aside too.
 
     Raises:
-        ConfigurationError: the knob is neither "all", "budget" nor bytes within [0, B_pc].
+        ConfigurationError: the knob is neither "all", "budget", "0%" to "100%" nor bytes within [0, B_pc].
     """
     if variant.knob == "all":
         return None
     if variant.knob == "budget":
         passing_through = in_flight_bytes if variant.overflow == "evict" else 0
         return max(0, int(b_pc_bytes * (1 - variant.slack)) - passing_through)
+    if isinstance(variant.knob, str) and (share := _share(variant.knob)) is not None:
+        return sum(kpu_bytes[: round(share * len(kpu_bytes))])
     if not isinstance(variant.knob, int) or not 0 <= variant.knob <= b_pc_bytes:
         raise ConfigurationError(
             f"variant.knob={variant.knob} is outside the page-cache budget of 0..{b_pc_bytes:,} bytes; "
-            'give bytes in that range, "budget" or "all"'
+            'give bytes in that range, a share of the layers ("25%"), "budget" or "all"'
         )
     return variant.knob
+
+
+def _share(text: str) -> float | None:
+    """The share that "25%" means; None for other text."""
+    digits, percent, rest = text.partition("%")
+    try:
+        share = float(digits) / 100
+    except ValueError:
+        return None
+    return share if percent and not rest and 0 <= share <= 1 else None
 
 
 def plan_residency(

@@ -17,6 +17,7 @@ from dualblade.errors import StorageError
 from dualblade.io_log import Operation
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import Eviction, PageCache
+from dualblade.phases import PhaseTimes
 from dualblade.roofline import ComputeTime
 from dualblade.store import KVStore
 
@@ -31,19 +32,19 @@ def describe(
     store: KVStore,
     budget: Budget,
     compute: ComputeTime,
-    prefill_s: float,
-    decode_s: list[float],
+    times: PhaseTimes,
     startup_s: float,
     tokens: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """Everything that is known at the end of a run, while the store is still open."""
+    decode_s = times.decode_s
     decoded = [op for op in store.operations if 1 <= op.iteration <= len(decode_s)]
     return {
         "schema": SCHEMA_VERSION,
         "status": "done",
         "error": None,
         "variant": config.variant.name,
-        "prefill_s": prefill_s,
+        "prefill_s": times.prefill_s,
         "decode_s": decode_s,
         "tokens_per_s": config.batch_size * len(decode_s) / sum(decode_s),
         "hit_rate": hit_rates(decoded, len(decode_s)),
@@ -55,8 +56,9 @@ def describe(
         "plan": _plan(store),
         **_paths(config, store),
         "pinned": dataclasses.asdict(store.pinned),
-        "link": {"kind": store.link.kind, "overlap": store.link.overlap},
-        "pipeline": {"strategy": "none"},
+        "link": store.link.describe(),
+        "pipeline": store.policy.describe(),
+        "phases": times.breakdown(store.activity, store.operations),
         "compute": dataclasses.asdict(compute),
         "process": _process(startup_s),
         "tokens": tokens,

@@ -13,8 +13,8 @@ import torch
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import TensorId
 from dualblade.lanes import Lanes
-from dualblade.pipeline import Moment
 from dualblade.store import KVStore
+from dualblade.transfer import Moment
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 OpenStore = Callable[[torch.dtype, torch.device], KVStore]

@@ -9,16 +9,19 @@ from types import TracebackType
 
 import torch
 
-from dualblade.config import Overlap, StorageConfig, VariantConfig
+from dualblade.config import StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
-from dualblade.link import CopyLink
+from dualblade.link import Link, link_to
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
+from dualblade.phases import Activity
 from dualblade.pinned import PinnedState, pinned_state
-from dualblade.pipeline import CopyThreads, Moment, Path, Transfer
+from dualblade.pipeline import CopyThreads
 from dualblade.residency import Plan, knob_bytes, plan_residency
+from dualblade.strategies import Fixed, Policy, policy, watch
+from dualblade.transfer import Moment, Path, Transfer
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
 QUEUED_STORES = 4
@@ -53,13 +56,15 @@ class KVStore:
         *,
         device: torch.device | str = "cpu",
         copy_threads: int = 2,
-        overlap: Overlap = "piece",
+        link: Link | None = None,
     ) -> None:
         self.geometry = geometry
         self.storage = storage
         self.device = torch.device(device)
-        self.link = CopyLink(self.device, overlap)
+        self.link = link or link_to(self.device)
         self.moment = Moment()
+        self.activity = Activity()
+        self.policy: Policy = Fixed("none")
         self.lengths = [0] * geometry.n_layers
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
@@ -75,8 +80,10 @@ class KVStore:
             StorageError: the space, direct I/O or the device is not there.
         """
         geometry = self.geometry
-        knob = knob_bytes(variant, b_pc_bytes, self._threads.n_threads * geometry.largest_tensor_bytes)
+        self.policy = policy(variant)
         kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
+        in_flight_bytes = self._threads.n_threads * geometry.largest_tensor_bytes
+        knob = knob_bytes(variant, b_pc_bytes, in_flight_bytes, kpu_bytes)
         self.plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
         for name in sorted(set(self.plan.layers)):
             layers = [layer for layer, path in enumerate(self.plan.layers) if path == name]
@@ -104,18 +111,22 @@ class KVStore:
             ConfigurationError: more tokens than the cache was made for.
             StorageError: an earlier store failed.
         """
-        rows = self._next_rows(layer, k.shape[0])
-        self.lengths[layer] = rows.stop
-        for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
-            transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment)
-            self._stores.append(self._threads.store(transfer))
-        while len(self._stores) > QUEUED_STORES:
-            self._stores.popleft().result()
+        with self.activity.call():
+            rows = self._next_rows(layer, k.shape[0])
+            self.lengths[layer] = rows.stop
+            computed = self.link.compute_so_far()
+            for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
+                transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment, computed)
+                self._stores.append(self._threads.store(transfer))
+            with self.activity.waiting_for("write"):
+                while len(self._stores) > QUEUED_STORES:
+                    self._stores.popleft().result()
 
     def prefetch(self, layer: int) -> None:
         """Start loading a layer's tokens into the slot that is not in use, unless they are on their way already."""
-        if self._find(layer) is None:
-            self._load(layer, self._spare())
+        with self.activity.call():
+            if self._find(layer) is None:
+                self._load(layer, self._spare())
 
     def fetch(self, layer: int, room_tokens: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a layer's visible tokens so far, on the device, `[T + room_tokens, B, H, D]` each.
@@ -127,22 +138,31 @@ class KVStore:
             ConfigurationError: more tokens than the cache was made for.
             StorageError, IntegrityError: a transfer of this layer failed.
         """
-        self._next_rows(layer, room_tokens)
-        slot = self._find(layer)
-        if slot is None:
-            slot = self._spare()
-            self._load(layer, slot)
-        self._current = slot
-        following = (layer + 1) % self.geometry.n_layers
-        if following != layer and self.geometry.visible_rows(following, self.lengths[following]):
-            self.prefetch(following)  # layer 0 again after the last one: it is read for the next token
+        with self.activity.call():
+            self._next_rows(layer, room_tokens)
+            slot = self._find(layer)
+            if slot is None:
+                slot = self._spare()
+                self._load(layer, slot)
+            self._current = slot
+            self._await(slot)
+            self._prefetch_after(layer)
+            rows = len(slot.rows) + room_tokens
+            return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
+
+    def _await(self, slot: _Slot) -> None:
         try:
-            slot.wait()
+            with self.activity.waiting_for("read"):
+                slot.wait()
         except IntegrityError:
             self.synchronize()  # raises the failed store, when that is why there is nothing to read
             raise
-        rows = len(slot.rows) + room_tokens
-        return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
+
+    def _prefetch_after(self, layer: int) -> None:
+        """Layer 0 comes again after the last one: it is read for the next token."""
+        following = (layer + 1) % self.geometry.n_layers
+        if following != layer and self.geometry.visible_rows(following, self.lengths[following]):
+            self.prefetch(following)
 
     def crop(self, n_tokens: int) -> None:
         """Forget every token from position `n_tokens` on, in all layers."""
@@ -160,10 +180,13 @@ class KVStore:
 
     def synchronize(self) -> None:
         """Wait until everything queued is on its path; raise what went wrong on the way."""
-        while self._stores:
-            self._stores.popleft().result()
-        for slot in self._slots:
-            slot.wait()
+        with self.activity.call():
+            with self.activity.waiting_for("write"):
+                while self._stores:
+                    self._stores.popleft().result()
+            with self.activity.waiting_for("read"):
+                for slot in self._slots:
+                    slot.wait()
 
     @property
     def pinned(self) -> PinnedState:
@@ -213,12 +236,14 @@ class KVStore:
         slot.layer = layer
         slot.rows = self.geometry.visible_rows(layer, self.lengths[layer])
         moment = self.moment if layer >= (self._current.layer or 0) else self.moment.next()
-        slot.loads = [
-            self._threads.load(
-                Transfer(self._path(tensor), tensor, slot.rows, self._view(slot, tensor, len(slot.rows)), moment)
-            )
+        computed = self.link.compute_so_far()
+        transfers = [
+            Transfer(self._path(tensor), tensor, slot.rows, self._view(slot, tensor, len(slot.rows)), moment, computed)
             for tensor in (TensorId(layer, "k"), TensorId(layer, "v"))
         ]
+        strategy = self.policy.strategy(transfers[0].path.name, moment)
+        slot.loads = self._threads.load(transfers, stagger=strategy == "cross")
+        watch(self.policy, transfers, slot.loads)
 
     def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
         memory = slot.memory[tensor.kind == "v"][: n_rows * self.geometry.row_bytes(tensor)]

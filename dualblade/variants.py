@@ -11,7 +11,7 @@ VARIANTS = {
         VariantConfig("baseline", knob="all", overflow="leave"),
         VariantConfig("cachepolicy_only", knob="budget", overflow="evict"),
         VariantConfig("nvme_direct_only", knob=0, overflow="direct"),
-        VariantConfig("dual_blade", knob="budget", overflow="direct"),
+        VariantConfig("dual_blade", knob="budget", overflow="direct", pipeline="adaptive"),
     )
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import Overlap, StorageConfig, VariantConfig
+from dualblade.config import StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, LayerShape, TensorId
 from dualblade.nvme_direct import NvmeDirect
@@ -51,8 +51,7 @@ def test_fetch_gives_what_was_appended(
     torch.manual_seed(threads)
     geometry = KVGeometry(layers, batch_size=3, capacity_tokens=40, dtype="bfloat16")
     model: list[list[torch.Tensor]] = [[] for _ in layers]
-    overlap: Overlap = "tensor" if threads == 1 else "piece"
-    with KVStore(geometry, storage(disk_path), copy_threads=threads, overlap=overlap) as store:
+    with KVStore(geometry, storage(disk_path), copy_threads=threads) as store:
         plan = store.bind(VARIANTS[variant], half_budget(geometry, VARIANTS[variant], threads))
         if variant in ("dual_blade", "cachepolicy_only") and len(layers) > 1:
             assert 0 < plan.n1 < len(layers)
@@ -81,7 +80,6 @@ def test_an_append_is_on_storage_before_the_next_read_of_its_extent(
     disk_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random delays in both threads, before storage and before the link, for many schedules."""
-    overlap: Overlap = "tensor"
     geometry = KVGeometry.uniform(3, 1, 24, batch_size=2, capacity_tokens=60)
     shuffler = random.Random(7)
 
@@ -94,7 +92,7 @@ def test_an_append_is_on_storage_before_the_next_read_of_its_extent(
 
     for name in ("read", "write"):
         monkeypatch.setattr(NvmeDirect, name, delayed(getattr(NvmeDirect, name)))
-    with KVStore(geometry, storage(disk_path), overlap=overlap) as store:
+    with KVStore(geometry, storage(disk_path)) as store:
         for name in ("to_device", "to_host"):
             monkeypatch.setattr(store.link, name, delayed(getattr(store.link, name)))
         store.bind(VARIANTS["nvme_direct_only"], 0)

@@ -40,11 +40,19 @@ def test_a_ranking_decides_who_comes_first_but_not_how_many(n_layers: int, fits:
 )
 def test_the_papers_variants(knob: str | int, overflow: str, layers: tuple[str, ...]) -> None:
     variant = VariantConfig("any", knob, overflow, slack=0.1)  # type: ignore[arg-type]
-    budget = knob_bytes(variant, b_pc_bytes=390, in_flight_bytes=200)  # 351 after slack: three layers, not four
+    budget = knob_bytes(
+        variant, b_pc_bytes=390, in_flight_bytes=200, kpu_bytes=[100] * 4
+    )  # 351 after slack: three layers, not four
     assert plan_residency([100] * 4, budget, variant.overflow).layers == layers
 
 
-@pytest.mark.parametrize("knob", ["half", -1, 391])
+@pytest.mark.parametrize(("share", "n1"), [("0%", 0), ("25%", 8), ("50.0%", 16), ("100%", 32)])
+def test_a_share_of_the_layers_holds_whatever_the_budget(share: str, n1: int) -> None:
+    knob = knob_bytes(VariantConfig("any", share, "direct"), b_pc_bytes=0, in_flight_bytes=0, kpu_bytes=[10] * 32)
+    assert plan_residency([10] * 32, knob, "direct").n1 == n1
+
+
+@pytest.mark.parametrize("knob", ["half", "101%", "-1%", "%", "5%5", "nan%", -1, 391])
 def test_a_knob_outside_the_budget_is_refused(knob: str | int) -> None:
     with pytest.raises(ConfigurationError, match=r"variant\.knob=.* 0\.\.390 bytes"):
-        knob_bytes(VariantConfig("any", knob, "direct"), b_pc_bytes=390, in_flight_bytes=0)
+        knob_bytes(VariantConfig("any", knob, "direct"), b_pc_bytes=390, in_flight_bytes=0, kpu_bytes=[])

@@ -1,0 +1,58 @@
+"""What is moved: some rows of one tensor, at one moment of the generation, by one path between memory and storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from dualblade.geometry import TensorId
+from dualblade.pinned import PinnedBuffer
+
+
+class Path(Protocol):
+    """One way from the pinned buffer to storage and back; a tensor is written by one thread at a time."""
+
+    name: str
+
+    def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
+        """Where in the buffer row `first_row` must lie."""
+        ...
+
+    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None: ...
+
+    def io_mode(self) -> dict[str, object]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ..."""
+
+    phase: str = "prefill"
+    iteration: int = 0
+
+    def next(self) -> Moment:
+        return Moment("decode", self.iteration + 1)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage by `path`.
+
+    `wait_for_compute` makes the calling thread's copies follow what the device had been given to do until now.
+    """
+
+    path: Path
+    tensor: TensorId
+    rows: range
+    device: torch.Tensor
+    moment: Moment
+    wait_for_compute: Callable[[], None]
