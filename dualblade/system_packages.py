@@ -32,6 +32,11 @@ def header(name: str, folders: Iterable[Path]) -> bool:
     return any((folder / name).exists() for folder in folders)
 
 
+def which_admin(name: str) -> str | None:
+    """As `which`, also where users have no path to."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
+
+
 def requirements() -> list[Requirement]:
     """What the project uses from the system: first what building it takes, then the tools that runs and tests call."""
     return [
@@ -44,6 +49,10 @@ def requirements() -> list[Requirement]:
         Requirement("bpftrace", shutil.which("bpftrace") is not None, essential=False),
         Requirement("fio", shutil.which("fio") is not None, essential=False),
         Requirement("chromium", any(map(shutil.which, BROWSERS)), essential=False),
+        Requirement("qemu-system-x86", shutil.which("qemu-system-x86_64") is not None, essential=False),
+        Requirement("busybox-static", shutil.which("busybox") is not None, essential=False),
+        Requirement("kmod", which_admin("depmod") is not None, essential=False),
+        Requirement("e2fsprogs", which_admin("mkfs.ext4") is not None, essential=False),
     ]
 
 

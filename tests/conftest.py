@@ -14,6 +14,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from experiments import virtual_machine
+from experiments.emulated_ssd import EmulatedSsd
+from experiments.errors import MachineError
+from experiments.guest import Guest
+from experiments.journal import Journal
+from experiments.kernel import CACHE
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 hypothesis.settings.register_profile("default", deadline=None)
@@ -63,6 +70,44 @@ def make_cgroup() -> Iterator[MakeCgroup]:
     yield make
     for folder in reversed(made):
         _remove(folder)
+
+
+# A block of each kind that cannot be read or written, far into the raw range.
+BAD_READ_LBA, BAD_WRITE_LBA = 2_000_000, 2_010_000
+GUEST_SSDS = {
+    "ssd_a": EmulatedSsd("DUALBLADE-A", 1024, 512, lba_bytes=4096, mdts_kib=512, queue_pairs=8),
+    "ssd_b": EmulatedSsd(
+        *("DUALBLADE-B", 1024, 512),
+        lba_bytes=512,
+        mdts_kib=16,
+        queue_pairs=4,
+        read_error_lbas=(BAD_READ_LBA,),
+        write_error_lbas=(BAD_WRITE_LBA,),
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def guest() -> Iterator[Guest]:
+    """One booted guest for all tests: `guest.run([...])` gives a command's status and output, as root.
+
+    Its two SSDs are not throttled, differ in LBA size and MDTS, and B has bad blocks. Partition 1 of each is mounted
+    under /run/dualblade/NAME, partition 2 is raw. The checkout lies at the same path as here, read-only.
+    """
+    if missing := virtual_machine.missing_tool():
+        pytest.skip(f"no guest can be booted: {missing}")
+    journal = Journal(CACHE / "test-journal.json")
+    journal.clear()
+    with contextlib.ExitStack() as stack:
+        try:
+            machine = stack.enter_context(
+                virtual_machine.running(virtual_machine.Hardware(4, 3072, GUEST_SSDS), journal)
+            )
+        except MachineError as error:
+            pytest.skip(str(error))
+        guest = Guest(machine)
+        yield guest
+        guest.end()
 
 
 def _memory_base() -> Path:

@@ -1,0 +1,132 @@
+"""Runs inside a guest: prepares its SSDs, then does what the harness outside asks for, line by line.
+
+Jobs come and answers go over a virtio port; files are left in the shared folder. When the harness is gone, so is the
+line, and the guest goes off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.channel import Message
+from experiments.virtual_machine import EXCHANGE, PORT, SSDS
+
+PORTS = Path("/sys/class/virtio-ports")
+CONTROLLERS = Path("/sys/class/nvme")
+MODULES = ("nvme", "ext4", "crc32c_generic")
+DEVICE_TIMEOUT_S = 20.0
+TRACEFS = "/sys/kernel/tracing"
+DEBUGFS = "/sys/kernel/debug"
+
+
+class Line:
+    """The guest's end of the line to the harness."""
+
+    def __init__(self, device: Path) -> None:
+        self._port = os.open(device, os.O_RDWR | os.O_CLOEXEC)  # the kernel lets one opener in
+
+    def send(self, event: Mapping[str, Any]) -> None:
+        text = json.dumps(event).encode() + b"\n"
+        while text:
+            text = text[os.write(self._port, text) :]
+
+    def jobs(self) -> Iterator[Message]:
+        """Until the harness closes the line, which a read of the port shows as nothing read."""
+        pending = b""
+        while chunk := os.read(self._port, 65536):
+            *lines, pending = (pending + chunk).split(b"\n")
+            yield from map(json.loads, lines)
+
+
+def main() -> None:
+    prepare_machine()
+    line = Line(Path("/dev", _port().name))
+    line.send({"event": "up", "kernel": os.uname().release})
+    actions: dict[str, Callable[..., Message]] = {"run": run}
+    for job in line.jobs():
+        if job["do"] == "end":
+            break
+        line.send(_answer(actions, job))
+    power_off()
+
+
+def _answer(actions: Mapping[str, Callable[..., Message]], job: Message) -> Message:
+    """What a job gave, or why it could not be done: the loop goes on either way."""
+    action = job.pop("do")
+    try:
+        return {"event": "ended", **actions[action](**job)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"event": "ended", "error": f"{type(error).__name__}: {error}"}
+
+
+def run(command: list[str], output: str, timeout_s: float) -> Message:
+    """A command's status, or None after its deadline; what it says goes to a file of the shared folder."""
+    with open(EXCHANGE / output, "wb") as log:
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"status": None}
+    return {"status": done.returncode}
+
+
+def prepare_machine() -> None:
+    """Drivers, tracing, and the SSDs' file systems, each below the folder that its configuration names."""
+    subprocess.run(["modprobe", "-a", *MODULES], check=True)
+    for kind, folder in (("tracefs", TRACEFS), ("debugfs", DEBUGFS)):
+        if not os.path.ismount(folder):
+            subprocess.run(["mount", "-t", kind, kind, folder], check=False)
+    for ssd in json.loads((EXCHANGE / SSDS).read_text()):
+        mount_ssd(ssd["serial"], Path(ssd["directory"]))
+
+
+def mount_ssd(serial: str, directory: Path) -> None:
+    """Mount partition 1 of the SSD with this serial."""
+    partition = partition_of(serial, 1)
+    directory.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "ext4", str(partition), str(directory)], check=True)
+
+
+def partition_of(serial: str, number: int) -> Path:
+    """The device node of a partition of the SSD with this serial, which the kernel may still be finding."""
+    ends_at = time.monotonic() + DEVICE_TIMEOUT_S
+    while True:
+        for controller in CONTROLLERS.glob("nvme*"):
+            node = Path("/dev", f"{controller.name}n1p{number}")
+            with contextlib.suppress(OSError):
+                if (controller / "serial").read_text().strip() == serial and node.exists():
+                    return node
+        if time.monotonic() > ends_at:
+            raise RuntimeError(f"the guest has no SSD {serial} with a partition {number}")
+        time.sleep(0.1)
+
+
+def power_off() -> None:
+    """At once: nothing in the guest is worth keeping."""
+    os.sync()
+    Path("/proc/sysrq-trigger").write_text("o")
+    time.sleep(60)
+
+
+def _port() -> Path:
+    return next(port for port in PORTS.glob("vport*") if (port / "name").read_text().strip() == PORT)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        power_off()
