@@ -109,17 +109,25 @@ class PaceConfig:
 class StorageConfig:
     """Where the tensors go. Group 1 always lives in files under `directory`; `backend` serves Group 2.
 
-    `block_device` and `serial` are for backend "block": a device with nothing on it, named by identity. `pace` holds
-    the direct path to the rates of a stated device.
+    A device for raw writes has nothing on it and is named by `serial`: for backend "block" beside its path in
+    `block_device`; for "nvme" it is found by it, and by `namespace` where it has several. LBAs count from the start of
+    what is named: the `partition`, or the whole namespace, of which the last LBA has to be given. `records` is the
+    folder that remembers which blocks a run wrote, should it be killed (None: `directory`). `pace`
+    holds the direct path to the rates of a stated device.
     """
 
     name: str
     directory: str
-    backend: Literal["file", "block"] = "file"
+    backend: Literal["file", "block", "nvme"] = "file"
     block_device: str | None = None
     serial: str | None = None
+    namespace: int | None = None
+    partition: int | None = None
     lba_bytes: int = 4096
     first_lba: int = 0
+    last_lba: int | None = None
+    records: str | None = None
+    iopoll: bool = False
     chunk_bytes: int = MIB
     queue_depth: int = 16
     timeout_s: float = 60.0
@@ -135,6 +143,8 @@ class StorageConfig:
         depth = f"1 to {MOST_QUEUE_DEPTH}"
         _require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
         _require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
+        if self.last_lba is not None:
+            _require(self.last_lba >= self.first_lba, f"storage.last_lba={self.last_lba}", f"first_lba={self.first_lba} or more")
         _require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
 
 

@@ -21,25 +21,30 @@ class _Stat(ctypes.Structure):
     ]
 
 
-def resident_bytes(fd: int, size_bytes: int | None = None) -> int:
-    """Bytes of an open file's first `size_bytes` (None: all of it) that the page cache holds now, in whole pages."""
+def resident_bytes(fd: int, size_bytes: int | None = None, first_byte: int = 0) -> int:
+    """Bytes of an open file from `first_byte` on, `size_bytes` of them (None: all there are), in the page cache now.
+
+    Whole pages count.
+    """
     if size_bytes is None:
-        size_bytes = os.fstat(fd).st_size
+        size_bytes = os.fstat(fd).st_size - first_byte
     if size_bytes == 0:
         return 0
     stat = _Stat()
-    if _libc.syscall(_SYS_CACHESTAT, fd, ctypes.byref(_Range(0, size_bytes)), ctypes.byref(stat), 0) == 0:
+    if _libc.syscall(_SYS_CACHESTAT, fd, ctypes.byref(_Range(first_byte, size_bytes)), ctypes.byref(stat), 0) == 0:
         return int(stat.n_cache) * mmap.PAGESIZE
     if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
         raise OSError(ctypes.get_errno(), "cachestat failed")
-    return mincore_bytes(fd, size_bytes)
+    return mincore_bytes(fd, size_bytes, first_byte)
 
 
-def mincore_bytes(fd: int, size_bytes: int) -> int:
+def mincore_bytes(fd: int, size_bytes: int, first_byte: int = 0) -> int:
     """The same by mincore(2) on a mapping of the file, which reads nothing in; `fd` must be open for writing."""
+    into_page = first_byte % mmap.PAGESIZE
+    size_bytes += into_page
     n_pages = -(-size_bytes // mmap.PAGESIZE)
     resident = (ctypes.c_ubyte * n_pages)()
-    with mmap.mmap(fd, size_bytes) as mapping:
+    with mmap.mmap(fd, size_bytes, offset=first_byte - into_page) as mapping:
         start = ctypes.c_char.from_buffer(mapping)
         failed = _libc.mincore(ctypes.byref(start), ctypes.c_size_t(size_bytes), resident)
         del start  # a mapping that is still pointed to cannot be closed
