@@ -20,7 +20,7 @@ from dualblade.errors import DualBladeError
 from dualblade.io_log import prepare_log, write_log
 from dualblade.link import open_link
 from dualblade.replay import Replay
-from dualblade.result import describe, failure, seconds_since_start, verify, write_result
+from dualblade.result import describe, direct_path, failure, given_back, seconds_since_start, verify, write_result
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         times = workload.run(_progress)
         result = describe(config, store, budget, workload.compute, times, startup_s, workload.tokens)
         verify(result)
-        operations = store.operations
+        operations, direct = store.operations, direct_path(store)
+    result["deallocated"] = given_back(direct)
     write_log(operations, run_dir / "kv_io.parquet")
     write_result(result, run_dir / "result.json")
 

@@ -1,4 +1,4 @@
-"""A run's claim to blocks of an NVMe namespace: checked, held exclusively, and cleared of what a killed run left there."""
+"""A run's claim to blocks of an NVMe namespace: checked, held exclusively, cleared of what a killed run left there."""
 
 from __future__ import annotations
 
@@ -6,30 +6,17 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from dualblade import leftovers, nvme_command, ownership
 from dualblade.config import StorageConfig
+from dualblade.deallocation import Deallocation
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.namespace import Identity, find
 from dualblade.page_residency import resident_bytes
 
 _MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
-
-
-@dataclass(frozen=True)
-class Deallocation:
-    """Bytes given back to the device, and how many of those that were read back were zero.
-
-    Not every device promises zeroes, and one that works in larger units may keep the edges of a run (NVM command set,
-    "Deallocated or Unwritten Logical Blocks").
-    """
-
-    bytes: int
-    checked_bytes: int
-    zero_bytes: int
-    zeroes_promised: bool
 
 
 class Claim:
@@ -103,7 +90,22 @@ class Claim:
     def _whole(self) -> bool:
         return self.device == self.namespace.block_device
 
-    def leftovers(self) -> Iterator[tuple[leftovers.Record, range]]:
+    def first_blocks(self, size_bytes: int) -> range:
+        """As many of the claimed blocks as `size_bytes` take.
+
+        Raises:
+            StorageError: there are not so many.
+        """
+        lba_bytes = self.identity.format.lba_bytes
+        n_blocks = -(-size_bytes // lba_bytes)
+        if n_blocks > len(self.blocks):
+            raise StorageError(
+                f"storage grants {len(self.blocks) * lba_bytes:,} bytes of {self} and this run needs {size_bytes:,}; "
+                "raise storage.last_lba, name a larger partition, or use a larger scale"
+            )
+        return self.blocks[:n_blocks]
+
+    def left_behind(self) -> Iterator[tuple[leftovers.Record, range]]:
         """Records of killed runs about this namespace, and which of their blocks lie in the claim."""
         for record in leftovers.records(self._records, self.identity.wwid):
             if blocks := record.leftover.within(self.blocks):
@@ -112,7 +114,7 @@ class Claim:
     def reclaim(self) -> list[Deallocation]:
         """Deallocate what killed runs left within the claim; a record goes when all that it names has gone."""
         done = []
-        for record, blocks in self.leftovers():
+        for record, blocks in self.left_behind():
             done.append(self.deallocate(blocks))
             if blocks == record.leftover.blocks:
                 record.remove()
@@ -120,9 +122,7 @@ class Claim:
 
     def remember(self, blocks: range) -> leftovers.Record:
         """Record that `blocks` are about to be written."""
-        return leftovers.Record.write(
-            self._records, leftovers.Leftover(self.identity.wwid, blocks.start, blocks.stop)
-        )
+        return leftovers.Record.write(self._records, leftovers.Leftover(self.identity.wwid, blocks.start, blocks.stop))
 
     def deallocate(self, blocks: range) -> Deallocation:
         """Give blocks of the claim back to the device, and read back whether they are empty.

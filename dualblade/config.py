@@ -112,8 +112,8 @@ class StorageConfig:
     A device for raw writes has nothing on it and is named by `serial`: for backend "block" beside its path in
     `block_device`; for "nvme" it is found by it, and by `namespace` where it has several. LBAs count from the start of
     what is named: the `partition`, or the whole namespace, of which the last LBA has to be given. `records` is the
-    folder that remembers which blocks a run wrote, should it be killed (None: `directory`). `pace`
-    holds the direct path to the rates of a stated device.
+    folder that remembers which blocks a run wrote, should it be killed (None: `directory`). `pace` holds the direct
+    path to the rates of a stated device.
     """
 
     name: str
@@ -143,8 +143,8 @@ class StorageConfig:
         depth = f"1 to {MOST_QUEUE_DEPTH}"
         _require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
         _require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
-        if self.last_lba is not None:
-            _require(self.last_lba >= self.first_lba, f"storage.last_lba={self.last_lba}", f"first_lba={self.first_lba} or more")
+        last = self.first_lba if self.last_lba is None else self.last_lba
+        _require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
         _require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
 
 

@@ -16,8 +16,9 @@ class Operation:
     """A read or a write of some rows of one tensor: the transfer to or from storage, and the copy over the link.
 
     Times are CLOCK_MONOTONIC nanoseconds. The device's bytes are what the kernel accounted to the copy thread as block
-    I/O during the operation (getrusage: ru_inblock, ru_oublock). A buffered write is accounted when it dirties a page,
-    and it may read: the rest of a page that it changes in part, and what readahead takes along.
+    I/O during the operation (getrusage: ru_inblock, ru_oublock); it accounts no native NVMe commands, so of them it is
+    what the completed ones moved. A buffered write is accounted when it dirties a page, and it may read: the rest of a
+    page that it changes in part, and what readahead takes along.
     """
 
     phase: str

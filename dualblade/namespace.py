@@ -1,8 +1,8 @@
 """An NVMe namespace: found by its controller's serial number, and what it says about itself.
 
 Byte offsets are those of the NVM Express specifications (figures "Identify Controller Data Structure" and "Identify
-Namespace Data Structure, NVM Command Set"). Limits are queried, never assumed: what one command may move is the least of
-what the device takes (MDTS) and what the kernel lets through (queue/max_hw_sectors_kb, queue/max_segments).
+Namespace Data Structure, NVM Command Set"). Limits are queried, never assumed: what one command may move is the least
+of what the device takes (MDTS) and what the kernel lets through (queue/max_hw_sectors_kb, queue/max_segments).
 """
 
 from __future__ import annotations
@@ -173,7 +173,9 @@ class Identity:
     @property
     def most_chunk_bytes(self) -> int:
         """The largest command: whole blocks within every limit, whatever pages its memory lies in."""
-        return most_chunk_bytes(self.format.lba_bytes, self.controller.mdts_bytes, self.queue, os.sysconf("SC_PAGESIZE"))
+        return most_chunk_bytes(
+            self.format.lba_bytes, self.controller.mdts_bytes, self.queue, os.sysconf("SC_PAGESIZE")
+        )
 
 
 def most_chunk_bytes(lba_bytes: int, mdts_bytes: int | None, queue: Queue, page_bytes: int) -> int:

@@ -30,29 +30,28 @@ class NvmeDirect:
         self._geometry = geometry
         self._storage = storage
         tensors = [TensorId(layer, kind) for layer in layers for kind in ("k", "v")]
-        self.lba_map: LbaMap = bind(
-            ((tensor, geometry.tensor_bytes(tensor)) for tensor in tensors), storage.lba_bytes, storage.first_lba
-        )
-        first_byte = storage.first_lba * storage.lba_bytes
-        self.target = open_target(storage, first_byte, self.lba_map.size_bytes)
+        sizes = [(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors]
+        self.target = open_target(storage, bind(sizes, storage.lba_bytes).size_bytes)
+        self.lba_map: LbaMap = bind(sizes, storage.lba_bytes, self.target.first_byte // storage.lba_bytes)
         self._tails: dict[TensorId, torch.Tensor] = {}
         self._clock = DeviceClock(storage.pace) if storage.pace else None
         self._rings: list[Ring] = []
         try:
             for _ in range(copy_threads):
-                self._rings.append(self._open_ring(first_byte))
+                self._rings.append(self._open_ring())
         except BaseException:
             self.close()
             raise
 
-    def _open_ring(self, first_byte: int) -> Ring:
+    def _open_ring(self) -> Ring:
         return Ring(
             self.target.fd,
             str(self.target),
             queue_depth=self._storage.queue_depth,
-            first_byte=first_byte,
-            end_byte=first_byte + self.lba_map.size_bytes,
+            first_byte=self.target.first_byte,
+            end_byte=self.target.first_byte + self.lba_map.size_bytes,
             block_bytes=self._storage.lba_bytes,
+            namespace_id=self.target.namespace_id,
             clock=self._clock,
         )
 
@@ -114,7 +113,7 @@ class NvmeDirect:
         return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
 
     def _start(self, op: Op, buffer: PinnedBuffer, span: Span, thread: int, mirror: Mirror | None = None) -> Pending:
-        chunk_bytes = self._storage.chunk_bytes
+        chunk_bytes = self.target.chunk_bytes
         return self._rings[thread].start(
             op, buffer, buffer.address, span.offset_bytes, span.size_bytes, chunk_bytes, mirror
         )
@@ -127,20 +126,29 @@ class NvmeDirect:
         stats = [ring.stats[op] for ring in self._rings]
         return OpStats(sum(s.commands for s in stats), sum(s.depth_sum for s in stats), sum(s.bytes for s in stats))
 
+    def native_bytes(self, thread: int) -> tuple[int, int]:
+        """Bytes read and written by native commands of a thread so far: the kernel accounts none of them."""
+        if not self.target.namespace_id:
+            return 0, 0
+        stats = self._rings[thread].stats
+        return stats["read"].bytes, stats["write"].bytes
+
     def io_mode(self) -> dict[str, object]:
         """The mode in force, as read back from the kernel."""
         return {
             "backend": self.target.backend,
-            "o_direct": self.target.direct(),
+            "o_direct": self.target.direct() if not self.target.namespace_id else None,
+            "passthrough": bool(self.target.namespace_id),
             "lba_bytes": self._storage.lba_bytes,
-            "chunk_bytes": self._storage.chunk_bytes,
+            "chunk_bytes": self.target.chunk_bytes,
             "queue_depth": self._storage.queue_depth,
             "pace": dataclasses.asdict(self._storage.pace) if self._storage.pace else None,
             "resident_bytes_after": self.target.resident_bytes(),
+            "device": self.target.describe(),
         }
 
     def close(self) -> None:
         """Close the rings, then give the space back."""
         for ring in self._rings:
             ring.close()
-        self.target.close()
+        self.target.close(in_doubt=any(ring.in_doubt for ring in self._rings))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
-from dualblade.claim import Claim, Deallocation
+from dualblade.claim import Claim
 from dualblade.config import StorageConfig
-from dualblade.errors import StorageError
+from dualblade.deallocation import Deallocation
 from dualblade.leftovers import Record
-from dualblade.page_residency import resident_bytes
 
 
 class NvmeTarget:
@@ -19,25 +18,16 @@ class NvmeTarget:
 
     def __init__(self, storage: StorageConfig, size_bytes: int) -> None:
         self._claim = Claim(storage)
+        self._chunk_bytes = storage.chunk_bytes
         self._record: Record | None = None
         self.deallocated: Deallocation | None = None
         try:
-            self.blocks = self._first_blocks(size_bytes)
+            self.blocks = self._claim.first_blocks(size_bytes)
             self.reclaimed = self._claim.reclaim()
             self._record = self._claim.remember(self.blocks)
         except BaseException:
             self._claim.close()
             raise
-
-    def _first_blocks(self, size_bytes: int) -> range:
-        granted, lba_bytes = self._claim.blocks, self._claim.identity.format.lba_bytes
-        n_blocks = -(-size_bytes // lba_bytes)
-        if n_blocks > len(granted):
-            raise StorageError(
-                f"storage grants {len(granted) * lba_bytes:,} bytes of {self} and this run needs {size_bytes:,}; "
-                "raise storage.last_lba, name a larger partition, or use a larger scale"
-            )
-        return granted[:n_blocks]
 
     def __str__(self) -> str:
         return str(self._claim)
@@ -55,8 +45,8 @@ class NvmeTarget:
         return self.blocks.start * self._claim.identity.format.lba_bytes
 
     @property
-    def most_chunk_bytes(self) -> int:
-        return self._claim.identity.most_chunk_bytes
+    def chunk_bytes(self) -> int:
+        return min(self._chunk_bytes, self._claim.identity.most_chunk_bytes)
 
     def direct(self) -> bool:
         """Native commands have no page cache to go through; that the descriptor takes them is all there is to see."""
@@ -67,7 +57,12 @@ class NvmeTarget:
 
     def describe(self) -> dict[str, object]:
         """What the device says about itself, and the blocks of this run."""
-        return self._claim.describe() | {"first_lba": self.blocks.start, "last_lba": self.blocks.stop - 1}
+        return {
+            **self._claim.describe(),
+            "first_lba": self.blocks.start,
+            "last_lba": self.blocks.stop - 1,
+            "reclaimed_bytes": sum(deallocation.bytes for deallocation in self.reclaimed),
+        }
 
     def close(self, *, in_doubt: bool = False) -> None:
         """Deallocate this run's blocks and let go of the device.

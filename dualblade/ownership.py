@@ -1,7 +1,7 @@
 """Raw writes that cannot hurt anybody: which blocks a run may write, and who else has a claim to them.
 
-Nothing here writes. A device is refused while anything is mounted from it, swapped to it, stacked on it or stored on it,
-and is then held exclusively, so that nobody can begin to use it before the run ends.
+Nothing here writes. A device is refused while anything is mounted from it, swapped to it, stacked on it or stored on
+it, and is then held exclusively, so that nobody can begin to use it before the run ends.
 """
 
 from __future__ import annotations

@@ -95,6 +95,9 @@ class PageCache:
         tallies = list(self.evictions.values())
         return Eviction(sum(t.asked_bytes for t in tallies), sum(t.left_bytes for t in tallies))
 
+    def native_bytes(self, thread: int) -> tuple[int, int]:
+        return 0, 0  # the kernel accounts all of it
+
     def io_mode(self) -> dict[str, object]:
         return {"io": self.io}
 

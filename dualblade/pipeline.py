@@ -136,7 +136,7 @@ class CopyThreads:
         link_end_ns = time.monotonic_ns()
         if self._checksums:
             self._checksums.record(tensor, rows, data)
-        storage = _Stopwatch()
+        storage = _Stopwatch(path, thread)
         path.write(tensor, rows, self.buffers[thread], thread)
         storage.stop()
         self._readable.written(tensor, rows)
@@ -148,7 +148,7 @@ class CopyThreads:
             place.turn.wait()
         self._readable.check(tensor, rows)
         data = self._staged(transfer, thread)
-        storage = _Stopwatch()
+        storage = _Stopwatch(path, thread)
         path.read(tensor, rows, self.buffers[thread], thread)
         storage.stop()
         place.on_link.set()
@@ -196,17 +196,28 @@ class CopyThreads:
 
 
 class _Stopwatch:
-    """Time, and the block I/O that the kernel accounts to the calling thread, between making it and `stop`."""
+    """Time and device bytes between making it and `stop`.
 
-    def __init__(self) -> None:
-        self._usage = resource.getrusage(resource.RUSAGE_THREAD)
+    Those are what the kernel accounts to the calling thread as block I/O, and what the path moved unaccounted.
+    """
+
+    def __init__(self, path: Path, thread: int) -> None:
+        self._path, self._thread = path, thread
+        self._read_bytes, self._written_bytes = self._device_bytes()
         self.start_ns = time.monotonic_ns()
 
     def stop(self) -> None:
         self.end_ns = time.monotonic_ns()
+        read_bytes, written_bytes = self._device_bytes()
+        self.read_bytes, self.written_bytes = read_bytes - self._read_bytes, written_bytes - self._written_bytes
+
+    def _device_bytes(self) -> tuple[int, int]:
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        self.read_bytes = (usage.ru_inblock - self._usage.ru_inblock) * _RUSAGE_BLOCK_BYTES
-        self.written_bytes = (usage.ru_oublock - self._usage.ru_oublock) * _RUSAGE_BLOCK_BYTES
+        read_bytes, written_bytes = self._path.native_bytes(self._thread)
+        return (
+            usage.ru_inblock * _RUSAGE_BLOCK_BYTES + read_bytes,
+            usage.ru_oublock * _RUSAGE_BLOCK_BYTES + written_bytes,
+        )
 
 
 def _start_worker() -> None:

@@ -72,7 +72,7 @@ def verify(result: dict[str, Any]) -> None:
         StorageError: direct I/O went through the page cache, or pages that were evicted are still there.
     """
     direct, eviction = result["io_mode"]["direct"], result["eviction"]
-    if direct and (not direct["o_direct"] or direct["resident_bytes_after"]):
+    if direct and (not (direct["o_direct"] or direct["passthrough"]) or direct["resident_bytes_after"]):
         raise StorageError(
             f"the direct path was not direct: O_DIRECT in force is {direct['o_direct']} and the page cache holds "
             f"{direct['resident_bytes_after']:,} bytes of its target; is another program reading it?"
@@ -126,7 +126,7 @@ def _plan(store: KVStore) -> dict[str, Any]:
 
 
 def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
-    direct = next((path for path in store.paths.values() if isinstance(path, NvmeDirect)), None)
+    direct = direct_path(store)
     cached = [path for path in store.paths.values() if isinstance(path, PageCache)]
     evictions = [path.eviction for path in cached]
     return {
@@ -140,6 +140,17 @@ def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
             Eviction(sum(e.asked_bytes for e in evictions), sum(e.left_bytes for e in evictions))
         ),
     }
+
+
+def direct_path(store: KVStore) -> NvmeDirect | None:
+    """Group 2's path, if the plan has one."""
+    return next((path for path in store.paths.values() if isinstance(path, NvmeDirect)), None)
+
+
+def given_back(direct: NvmeDirect | None) -> dict[str, Any] | None:
+    """What a device was told, at the end of the run, to hold no longer, and what was read back of it."""
+    done = direct.target.deallocated if direct else None
+    return dataclasses.asdict(done) if done else None
 
 
 def _process(startup_s: float) -> dict[str, float | int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from types import TracebackType
 import torch
 
 from dualblade.config import StorageConfig, VariantConfig
-from dualblade.errors import ConfigurationError, IntegrityError
+from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
 from dualblade.link import Link, link_to
@@ -198,11 +199,16 @@ class KVStore:
         return self._threads.operations
 
     def close(self) -> None:
-        """End the copy threads and give all space back; safe to call twice."""
+        """End the copy threads and give all space back; safe to call twice.
+
+        Raises:
+            StorageError: a device did not take its blocks back.
+        """
         self._threads.close()
-        while self.paths:
-            _, path = self.paths.popitem()
-            path.close()
+        with contextlib.ExitStack() as stack:
+            while self.paths:
+                _, path = self.paths.popitem()
+                stack.callback(path.close)
         self._slots.clear()
 
     def __enter__(self) -> KVStore:
@@ -211,7 +217,11 @@ class KVStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except StorageError:
+            if error is None:  # else that is what went wrong first
+                raise
 
     def _next_rows(self, layer: int, n_tokens: int) -> range:
         """Rows that the layer's next tokens will take."""

@@ -1,4 +1,4 @@
-"""Targets of the direct path: what Group 2's LBAs lie on, a preallocated file or a block device, opened O_DIRECT.
+"""Targets of the direct path: what Group 2's LBAs lie on: a preallocated file, a block device, or an NVMe namespace.
 
 One place opens them, and the mode in force is read back: a flag that was asked for proves nothing.
 """
@@ -12,55 +12,92 @@ from typing import Protocol
 
 from dualblade.block_target import BlockTarget
 from dualblade.config import StorageConfig
+from dualblade.deallocation import Deallocation
 from dualblade.direct_io import check_direct, is_direct, no_direct_io, refuse_memory_file_system
 from dualblade.errors import StorageError
+from dualblade.nvme_target import NvmeTarget
 from dualblade.page_residency import resident_bytes
 
 
 class Target(Protocol):
-    """A file descriptor for direct I/O, and the bytes of it that this run owns."""
+    """A file descriptor for direct I/O, and the bytes of it that this run owns, from `first_byte` on.
+
+    `namespace_id` is 0, or the NVMe namespace that the descriptor takes native commands for.
+    """
 
     backend: str
-    fd: int
+
+    @property
+    def deallocated(self) -> Deallocation | None:
+        """Once closed: what was given back to a device, which a file need not be told."""
+        ...
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def first_byte(self) -> int: ...
+
+    @property
+    def chunk_bytes(self) -> int:
+        """What one command moves at most: as configured, or less."""
+        ...
+
+    @property
+    def namespace_id(self) -> int: ...
 
     def __str__(self) -> str: ...
 
     def direct(self) -> bool:
-        """Whether O_DIRECT is in force on the descriptor now."""
+        """Whether what is sent to the descriptor now goes around the page cache."""
         ...
 
     def resident_bytes(self) -> int:
         """Bytes of the target in the page cache: 0 as long as every transfer was direct."""
         ...
 
-    def close(self) -> None:
-        """Give the space back to the storage and close; safe to call twice."""
+    def describe(self) -> dict[str, object] | None:
+        """The device's identity and the blocks in use, where results do not know them otherwise."""
+        ...
+
+    def close(self, *, in_doubt: bool = False) -> None:
+        """Give the space back to the storage and close; safe to call twice.
+
+        `in_doubt`: commands that were given up may still write.
+        """
         ...
 
 
-def open_target(storage: StorageConfig, first_byte: int, size_bytes: int) -> Target:
-    """Open and reserve [first_byte, first_byte + size_bytes) on the configured backend.
+def open_target(storage: StorageConfig, size_bytes: int) -> Target:
+    """Open the configured backend and reserve `size_bytes` on it, from `storage.first_lba` on.
 
     Raises:
         StorageError: no direct I/O there, no space, or a device that is not ours to write.
     """
+    if storage.backend == "nvme":
+        return NvmeTarget(storage, size_bytes)
     if storage.backend == "block":
-        return BlockTarget(storage, first_byte, size_bytes)
-    return FileTarget(Path(storage.directory), storage.lba_bytes, first_byte + size_bytes)
+        return BlockTarget(storage, size_bytes)
+    return FileTarget(storage, size_bytes)
 
 
 class FileTarget:
     """One preallocated file without a name: the kernel takes its space back even if this process is killed."""
 
     backend = "file"
+    namespace_id = 0
+    deallocated = None
 
-    def __init__(self, directory: Path, lba_bytes: int, size_bytes: int) -> None:
+    def __init__(self, storage: StorageConfig, size_bytes: int) -> None:
+        directory = Path(storage.directory)
         self._name = f"the direct file in {directory}"
+        self.first_byte = storage.first_lba * storage.lba_bytes
+        self.chunk_bytes = storage.chunk_bytes
         refuse_memory_file_system(directory)
         self.fd = _open_nameless(directory)
         try:
-            check_direct(self.fd, self._name, lba_bytes)
-            _reserve(self.fd, directory, size_bytes)
+            check_direct(self.fd, self._name, storage.lba_bytes)
+            _reserve(self.fd, directory, self.first_byte + size_bytes)
         except BaseException:
             self.close()
             raise
@@ -74,7 +111,10 @@ class FileTarget:
     def resident_bytes(self) -> int:
         return resident_bytes(self.fd)
 
-    def close(self) -> None:
+    def describe(self) -> None:
+        return None
+
+    def close(self, *, in_doubt: bool = False) -> None:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -99,6 +99,7 @@ class Ring:
         self._clock = clock
         self._pending: set[Pending] = set()
         self._busy = threading.Lock()
+        self.in_doubt = False  # closed with commands in flight, which may still write
         self._result = ffi.new("struct db_result *")
         self.stats: dict[Op, OpStats] = {"read": OpStats(), "write": OpStats()}
         device = ffi.new("struct db_device *", [fd, namespace_id, block_bytes, first_byte, end_byte])
@@ -181,6 +182,7 @@ class Ring:
         """Cancel what is in flight and give the ring back to the kernel; safe to call twice."""
         with self._busy:
             if self._ring is not None and lib.db_ring_close(self._ring):
+                self.in_doubt = True
                 _abandoned.append((self, set(self._pending)))
             self._pending.clear()
             self._ring = None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from dualblade import claim
+from dualblade.config import StorageConfig
 from experiments import cgroup
 from experiments.errors import MachineError
 
@@ -29,11 +31,17 @@ def write_value(path: str, value: str) -> None:
         Path(path).write_text(value)
 
 
+def reclaim_blocks(storage: dict[str, Any]) -> None:
+    """Deallocate what a killed engine left on its NVMe namespace; until that is possible its record stays."""
+    claim.reclaim(StorageConfig(**storage))
+
+
 # By name, since the journal outlives the process. Each may be done twice, and of something never made.
 ACTIONS: dict[str, Callable[..., None]] = {
     "remove_tree": remove_tree,
     "write_value": write_value,
     "destroy_cgroup": cgroup.destroy,
+    "reclaim_blocks": reclaim_blocks,
 }
 
 

@@ -101,6 +101,8 @@ class _Run:
             "cgroup": {"version": group.version, "path": str(group.path)},
         }
         self.workspace.write_config(self.point.engine_config(scratch))
+        if storage.backend == "nvme":
+            stack.enter_context(self.journal.undo("reclaim_blocks", self.point.raw_writes(scratch)))
         return scratch, group
 
     def _start(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> Engine:

@@ -95,6 +95,7 @@ class Point:
             "memory_gb": None if self.budget_ratio is not None else self.memory_gb,
         }
         identity["run"]["model"]["weights"] = _file_name(run.model.weights)
+        identity["run"]["storage"]["records"] = None
         del identity["config"]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -114,7 +115,19 @@ class Point:
         """The configuration as the engine of one run gets it: its storage is the run's own folder."""
         config = copy.deepcopy(dict(self.config))
         config["storage"]["directory"] = str(scratch)
+        config["storage"]["records"] = self._records
         return config
+
+    def raw_writes(self, scratch: Path) -> dict[str, Any]:
+        """The storage section as plain data, which finds the blocks again that an engine of this point writes raw."""
+        storage = dataclasses.replace(self.run.storage, directory=str(scratch), records=self._records, pace=None)
+        return dataclasses.asdict(storage)
+
+    @property
+    def _records(self) -> str | None:
+        """Absolute, since the journal may be read from another folder."""
+        records = self.run.storage.records
+        return None if records is None else str(Path(records).absolute())
 
     @property
     def _memory(self) -> str:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dualblade.errors import DualBladeError
+from experiments.dry_run import FLAG, report
 from experiments.environment import current_fingerprint
 from experiments.errors import MachineError
 from experiments.hierarchy import enter_scope
@@ -34,6 +35,8 @@ INTERRUPTED = 130
 
 def main() -> int:
     """0: every point has a result; 1: some failed, or the configuration cannot be used; 130: interrupted."""
+    if FLAG in sys.argv:
+        return _dry_run()
     enter_scope(["-m", "experiments.run", *sys.argv[1:]])
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _end)
@@ -55,6 +58,14 @@ def main() -> int:
     finally:
         display().close()
     return 1 if display().counts[State.FAILED] else 0
+
+
+def _dry_run() -> int:
+    try:
+        return report(sys.argv[1:])
+    except (*COMPLAINTS, DualBladeError, OSError) as error:
+        print(f"experiments.run: {sentence(error)}", file=sys.stderr)
+        return 1
 
 
 def run_point(config: DictConfig, session: Session) -> None:

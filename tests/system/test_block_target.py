@@ -116,7 +116,7 @@ def test_every_block_size_serves(loop: str, image: Path, lba_bytes: int) -> None
 def test_a_device_that_somebody_holds_is_refused(loop: str, image: Path) -> None:
     holder = os.open(loop, os.O_RDWR | os.O_EXCL)
     try:
-        with pytest.raises(StorageError, match="mounted, swapped to or held"):
+        with pytest.raises(StorageError, match="mounted, swapped to, or held"):
             use(storage(loop, image))
     finally:
         os.close(holder)
