@@ -20,7 +20,7 @@ def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
     geometry, storage = run.geometry(), run.storage
     in_flight_bytes = run.device.copy_threads * geometry.largest_tensor_bytes
     kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
-    knob = knob_bytes(run.variant, budget_bytes, in_flight_bytes)
+    knob = knob_bytes(run.variant, budget_bytes, in_flight_bytes, kpu_bytes)
     layers = plan_residency(kpu_bytes, knob, run.variant.overflow).layers
     direct = [layer for layer, path in enumerate(layers) if path == "direct"]
     file_bytes = sum(kpu_bytes) - sum(kpu_bytes[layer] for layer in direct)

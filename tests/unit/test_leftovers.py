@@ -1,0 +1,51 @@
+"""What a killed run left is found again, and only within what is claimed now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualblade.errors import StorageError
+from dualblade.leftovers import Leftover, Record, exist, records
+
+DEVICE, OTHER = "eui.0025385b71b00c31", "eui.0025385b71b00c32"
+
+
+def test_a_record_is_there_until_it_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    assert not exist(folder)
+    assert list(records(folder, DEVICE)) == []
+    left = [Leftover(DEVICE, 100, 200), Leftover(DEVICE, 300, 301)]
+    for leftover in (*left, Leftover(OTHER, 100, 200)):
+        Record.write(folder, leftover)
+    found = sorted(records(folder, DEVICE), key=lambda record: record.leftover.first_lba)
+    assert [record.leftover for record in found] == left
+    for record in found:
+        record.remove()
+        record.remove()
+    assert list(records(folder, DEVICE)) == []
+    assert exist(folder), "the other device's"
+
+
+@pytest.mark.parametrize("content", ["", '{"wwid": "eui.0', "[]", '{"blocks": 1}'])
+def test_half_a_record_is_no_record(tmp_path: Path, content: str) -> None:
+    """It is complete on disk before the first block is written, so half of one stands for none."""
+    (tmp_path / ".raw-writes-1.json").write_text(content)
+    assert list(records(tmp_path, DEVICE)) == []
+    assert not exist(tmp_path)
+
+
+def test_a_folder_that_takes_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"cannot write in .*file.*storage\.records"):
+        Record.write(tmp_path / "file", Leftover(DEVICE, 0, 1))
+
+
+@given(*(st.integers(0, 50) for _ in range(4)))
+def test_only_blocks_of_both_are_given_back(first: int, n_left: int, start: int, n_owned: int) -> None:
+    owned = range(start, start + n_owned)
+    both = Leftover(DEVICE, first, first + n_left).within(owned)
+    assert set(both) == set(range(first, first + n_left)) & set(owned)
