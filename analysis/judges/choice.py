@@ -17,7 +17,7 @@ def over_limits(setup: Setup, *variants: str) -> pd.DataFrame:
     Raises:
         Untestable: those are too few to speak of a curve.
     """
-    runs = setup.comparable()
+    runs = setup.comparable
     runs = runs[runs["config.variant.name"].isin(variants)]
     present = runs.groupby("memory_gb")["config.variant.name"].nunique()
     limits = present.index[present == len(variants)]

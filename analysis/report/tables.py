@@ -36,7 +36,7 @@ QUANTITIES = {
 
 def medians(setup: Setup) -> list[Table]:
     """One table per quantity: limits down, variants across, median and interval in each cell."""
-    runs = setup.comparable()
+    runs = setup.comparable
     return [_by_limit(runs, metric) for metric in QUANTITIES] if runs["memory_gb"].nunique() > 1 else []
 
 

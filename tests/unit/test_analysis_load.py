@@ -62,8 +62,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "wrong type": (edit_result(lambda result: result.update(prefill_s="1.5")), "prefill_s in result.json is '1.5'"),
     "missing field": (edit_result(lambda result: result.pop("prefill_s")), "prefill_s in result.json is None"),
     "truth for number": (edit_result(lambda result: result.update(prefill_s=True)), "prefill_s in result.json is True"),
-    "not finite": (edit_result(lambda result: result.update(prefill_s=float("nan"))), "expected finite numbers"),
-    "gap in a list": (edit_result(lambda result: result.update(decode_s=[None] * 8)), "expected finite numbers"),
+    "not finite": (edit_result(lambda result: result.update(prefill_s=float("nan"))), "expected a finite number"),
+    "gap in a list": (
+        edit_result(lambda result: result.update(decode_s=[None] * 8)),
+        "expected a list of finite numbers",
+    ),
     "uneven lists": (edit_result(lambda result: result.update(decode_s=[0.5])), "1 decode latencies and 8 hit rates"),
 }
 

@@ -1,0 +1,48 @@
+"""Make tests/data out of measured results: `python -m tests.sample RESULTS TARGET`.
+
+Numbers stay as they were measured; of this machine's paths only the last part stays, and logs and raw traces are left
+out.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from analysis.load import find_runs, read_run
+
+COPIED = ("config.yaml", "kv_io.parquet", "device_io.parquet")
+SHORTENED = ("environment.json", "result.json")
+KEPT_ROOTS = ("/dev/", "/sys/block/", "/proc/sys/")
+
+
+def main(results_dir: Path, target: Path) -> None:
+    """Copy every finished run."""
+    for run_dir in find_runs(results_dir):
+        read_run(run_dir)
+        copy = target / run_dir.relative_to(results_dir)
+        copy.mkdir(parents=True)
+        for name in COPIED:
+            if (run_dir / name).exists():
+                shutil.copy(run_dir / name, copy)
+        for name in SHORTENED:
+            content = json.loads((run_dir / name).read_text())
+            (copy / name).write_text(json.dumps(shortened(content), indent=1) + "\n")
+
+
+def shortened(value: Any) -> Any:
+    """The same document without absolute paths."""
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [shortened(item) for item in value]
+    if isinstance(value, str) and value.startswith("/") and not value.startswith(KEPT_ROOTS):
+        return f".../{PurePosixPath(value).name}"
+    return value
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
