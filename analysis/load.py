@@ -93,6 +93,27 @@ OPTIONAL: dict[str, Kind] = {
 }
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
+REQUIRED_OF_IO: dict[str, type | tuple[type, ...]] = {
+    "config.io.path": str,
+    "config.io.op": str,
+    "config.storage.backend": str,
+    "config.testbed.name": str,
+    "config.repetition": int,
+    "environment.config_hash": str,
+    "environment.kernel": str,
+    "environment.started_at": str,
+    "result.target": str,
+    "result.cells": list,
+}
+REQUIRED_OF_CELL = (
+    "request_bytes",
+    "queue_depth",
+    "bytes_per_s",
+    "latency_us.mean",
+    "latency_us.p50",
+    "latency_us.p99",
+)
 
 
 class ResultsError(DualBladeError):
@@ -101,14 +122,17 @@ class ResultsError(DualBladeError):
 
 @dataclass(frozen=True)
 class Results:
-    """`runs`: one row per run, indexed by its folder; `iterations`: one per decode iteration; `skipped`: sentences.
+    """`runs`: one row per run of the engine, indexed by its folder; `iterations`: one per decode iteration.
 
-    Column `folder` of the runs is where a run's other files are (kv_io.parquet, device_io.parquet).
+    `io`: one row per cell (request size, queue depth) of each I/O path that was measured by itself, indexed by its run.
+    `skipped`: sentences on what was left out. Column `folder` of the runs is where a run's other files are
+    (kv_io.parquet, device_io.parquet).
     """
 
     runs: pd.DataFrame
     iterations: pd.DataFrame
     skipped: tuple[str, ...]
+    io: pd.DataFrame
 
 
 def load(results_dir: Path) -> Results:
@@ -124,9 +148,10 @@ def load(results_dir: Path) -> Results:
         del documents[run]
         reasons[results_dir / run] = f"the same point was measured again in {successor}"
     skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
+    io_documents = {run: documents.pop(run) for run in list(documents) if is_io(documents[run]["result"])}
     runs = _runs(documents)
     runs["folder"] = [results_dir / run for run in runs.index]
-    return Results(runs, _iterations(runs), skipped)
+    return Results(runs, _iterations(runs), skipped, _io(io_documents))
 
 
 def find_runs(results_dir: Path) -> list[Path]:
@@ -155,15 +180,30 @@ def read_run(run_dir: Path) -> dict[str, Any]:
         "environment": _read(run_dir / "environment.json"),
         "result": result,
     }
-    for name, expected in REQUIRED.items():
+    for name, expected in (REQUIRED_OF_IO if is_io(result) else REQUIRED).items():
         _check(name, _lookup(run, name), expected)
     for name, expected in OPTIONAL.items():
         if (value := _lookup(run, name)) is not None:
             _check(name, value, expected)
+    (_check_cells if is_io(result) else _check_iterations)(result)
+    return run
+
+
+def is_io(result: Mapping[str, Any]) -> bool:
+    """Whether fio measured an I/O path by itself, and no KV was moved."""
+    return result.get("kind") == IO_PATHS
+
+
+def _check_cells(result: dict[str, Any]) -> None:
+    for cell in result["cells"]:
+        for name in REQUIRED_OF_CELL:
+            _check(f"result.cells.{name}", _lookup(cell, name), NUMBER)
+
+
+def _check_iterations(result: dict[str, Any]) -> None:
     latencies, hit_rates = result["decode_s"], result["hit_rate"]["decode_per_iteration"]
     if len(latencies) != len(hit_rates):
         raise ResultsError(f"result.json has {len(latencies)} decode latencies and {len(hit_rates)} hit rates")
-    return run
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -220,6 +260,18 @@ def _shown(value: Any) -> str:
 def _runs(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
     frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(REQUIRED))
     frame.index = pd.Index(list(documents), name="run")
+    return frame
+
+
+def _io(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
+    """One row per cell: `cell.*` beside what is known of its run."""
+    rows = [
+        {**document, "result": {**document["result"], "cells": None}, "cell": cell}
+        for document in documents.values()
+        for cell in document["result"]["cells"]
+    ]
+    frame = pd.json_normalize(rows) if rows else pd.DataFrame(columns=list(REQUIRED_OF_IO))
+    frame.index = pd.Index([run for run, each in documents.items() for _ in each["result"]["cells"]], name="run")
     return frame
 
 

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench import fio, huge_pages, trial
+from bench import fio, trial
 from bench.comparison import Comparison, Pair
 from bench.transfer import DirectTransfer
 from dualblade.uring import Op
+from experiments import huge_pages
 from experiments.point import Point
 from experiments.scratch import scratch_folder
 from experiments.sweep import compose_points

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.huge_pages import HUGE_PAGE_BYTES
 from experiments.errors import MachineError
+from experiments.huge_pages import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
     from dualblade.uring import Op

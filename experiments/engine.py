@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from experiments.errors import RunError
 
 Event = dict[str, Any]
+Report = Callable[[Event], None]
 
 PROJECT = Path(__file__).resolve().parent.parent
 ENTER = Path(__file__).with_name("enter.py")

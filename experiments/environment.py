@@ -100,11 +100,14 @@ def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: environment.get(key) for key in FINGERPRINT}, "device": device}
 
 
-def current_fingerprint(directory: Path) -> dict[str, Any]:
-    """The fingerprint that a run would have now whose storage is `directory`, which may not exist yet."""
+def current_fingerprint(directory: Path, code: str | None = None) -> dict[str, Any]:
+    """The fingerprint that a run would have now whose storage is `directory`, which may not exist yet.
+
+    `code` is the program that it would measure with; by default the engine as it is.
+    """
     folder = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     storage = block_device.describe(folder)
-    return fingerprint({"code_hash": code_hash(), "kernel": platform.release(), "storage": storage})
+    return fingerprint({"code_hash": code or code_hash(), "kernel": platform.release(), "storage": storage})
 
 
 def _git(*arguments: str) -> str | None:

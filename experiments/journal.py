@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -36,12 +37,21 @@ def reclaim_blocks(storage: dict[str, Any]) -> None:
     claim.reclaim(StorageConfig(**storage))
 
 
+def detach_loop(file: str) -> None:
+    """Detach the loop devices over a file of ours."""
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):  # detached in the meantime
+            if backing.read_text().strip() == file:
+                subprocess.run(["losetup", "--detach", f"/dev/{backing.parts[-3]}"], check=True, capture_output=True)
+
+
 # By name, since the journal outlives the process. Each may be done twice, and of something never made.
 ACTIONS: dict[str, Callable[..., None]] = {
     "remove_tree": remove_tree,
     "write_value": write_value,
     "destroy_cgroup": cgroup.destroy,
     "reclaim_blocks": reclaim_blocks,
+    "detach_loop": detach_loop,
 }
 
 

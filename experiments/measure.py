@@ -6,7 +6,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from experiments import environment
 from experiments.block_device import readahead
 from experiments.caches import drop_caches
 from experiments.cgroup import MemoryCgroup
-from experiments.engine import Engine, Event, running
+from experiments.engine import Engine, Report, running
 from experiments.errors import MachineError, RunError
 from experiments.hierarchy import fresh_cgroup
+from experiments.io_point import IoPoint
+from experiments.io_run import IoRun
 from experiments.journal import Journal
 from experiments.point import Point, Settings
+from experiments.points import AnyPoint
 from experiments.results import ENGINE_LOG, ENVIRONMENT, RESULT, Results, Workspace
 from experiments.scratch import scratch_folder
 
@@ -29,24 +32,28 @@ from experiments.scratch import scratch_folder
 # growth while files are written. Below it the kernel kills the process sooner or later.
 LEAST_BUDGET_BYTES = 8 << 20
 
-Report = Callable[[Event], None]
 
-
-def measure(point: Point, settings: Settings, results: Results, journal: Journal, report: Report) -> Mapping[str, Any]:
-    """Run the engine on one point and put its result, good or failed, in place; returns what result.json holds.
+def measure(
+    point: AnyPoint, settings: Settings, results: Results, journal: Journal, report: Report
+) -> Mapping[str, Any]:
+    """Run the engine, or fio, on one point and put its result, good or failed, in place; returns result.json.
 
     Raises:
         MachineError: no point can be measured here; nothing is recorded.
     """
     start = time.monotonic()
     with results.workspace(settings.experiment, point, journal) as workspace:
-        run = _Run(point, settings.deadline_s, workspace, journal, report)
+        run: _Run | IoRun
+        if isinstance(point, IoPoint):
+            run = IoRun(point, workspace, journal, report)
+        else:
+            run = _Run(point, settings.deadline_s, workspace, journal, report)
         try:
             result = run.execute()
         except MachineError:
             raise
         except DualBladeError as error:
-            result = {"schema": 1, "status": "failed", "error": str(error), "variant": point.run.variant.name}
+            result = {"schema": 1, "status": "failed", "error": str(error), "variant": point.group}
             workspace.write_json(RESULT, result)
         run.record["harness_s"] = run.seconds | _overhead(result, time.monotonic() - start)
         workspace.write_json(ENVIRONMENT, run.record)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualblade.config import GB, RunConfig
+from dualblade.config import GB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
+from experiments import environment
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Point:
             memory_gb=_optional_number(config, "memory_gb"),
             budget_ratio=_optional_number(config, "budget_ratio"),
             paper_overhead_gb=_number(config, "paper_overhead_gb"),
-            repetition=_repetition(config["repetition"]),
+            repetition=repetition(config["repetition"]),
             testbed=config["testbed"]["name"],
             trace=config["trace"]["name"],
             config=config,
@@ -107,6 +108,19 @@ class Point:
         return f"{run.variant.name}-{run.model.name}-{run.workload.name}-{self._memory}-scale{run.scale}-{digest}"
 
     @property
+    def storage(self) -> StorageConfig:
+        return self.run.storage
+
+    @property
+    def group(self) -> str:
+        """What the status counts together."""
+        return self.run.variant.name
+
+    def code(self) -> str:
+        """The program that measures: a result is current as long as it is the same."""
+        return environment.code_hash()
+
+    @property
     def label(self) -> str:
         """What tells the point apart for the eye: variant, memory, repetition."""
         return f"{self.run.variant.name} {self._memory} rep {self.repetition}"
@@ -140,7 +154,12 @@ def _file_name(path: str | None) -> str | None:
     return None if path is None else Path(path).name
 
 
-def _repetition(value: Any) -> int:
+def repetition(value: Any) -> int:
+    """Which turn of a point this is, from 0.
+
+    Raises:
+        ConfigurationError: no such count.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigurationError(f"repetition={value!r} is not a count; give 0, 1, 2, ...")
     return value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from experiments.io_point import KIND
 from experiments.results import State
 from experiments.sweep import count_points
 
@@ -131,6 +132,12 @@ def display() -> Display:
 
 def describe(result: Event) -> str:
     """A measurement in one line."""
+    if result.get("kind") == KIND:
+        best = max(result["cells"], key=lambda cell: cell["bytes_per_s"])
+        size_kib, depth = best["request_bytes"] >> 10, best["queue_depth"]
+        return (
+            f"{len(result['cells'])} cells, at most {best['bytes_per_s'] / 1e9:.2f} GB/s ({size_kib} KiB, QD {depth})"
+        )
     decode_s = result["decode_s"][1:] or result["decode_s"]
     hit_rate = result["hit_rate"]["decode"]
     hit = "" if hit_rate is None else f", hit rate {hit_rate:.1%}"

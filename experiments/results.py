@@ -15,7 +15,7 @@ import yaml
 
 from experiments.environment import fingerprint
 from experiments.journal import Journal
-from experiments.point import Point
+from experiments.points import AnyPoint
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -71,10 +71,10 @@ class Results:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def folder(self, experiment: str, point: Point) -> Path:
+    def folder(self, experiment: str, point: AnyPoint) -> Path:
         return self.root / experiment / point.name / f"rep-{point.repetition}"
 
-    def find(self, point: Point) -> Record | None:
+    def find(self, point: AnyPoint) -> Record | None:
         """The point's result, whichever experiment measured it: sweeps share points. One that is done comes first."""
         folders = sorted(self.root.glob(f"*/{point.name}/rep-{point.repetition}"))
         records = [record for folder in folders if (record := Record.load(folder))]
@@ -88,7 +88,7 @@ class Results:
                 yield record
 
     @contextlib.contextmanager
-    def workspace(self, experiment: str, point: Point, journal: Journal) -> Iterator[Workspace]:
+    def workspace(self, experiment: str, point: AnyPoint, journal: Journal) -> Iterator[Workspace]:
         """A hidden folder beside the result's place; what is not published by the end is gone."""
         target = self.folder(experiment, point)
         hidden = target.with_name(f".{target.name}.{os.getpid()}")

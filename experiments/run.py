@@ -23,7 +23,8 @@ from experiments.dry_run import FLAG, report
 from experiments.environment import current_fingerprint
 from experiments.errors import MachineError
 from experiments.hierarchy import enter_scope
-from experiments.point import Point, Settings
+from experiments.point import Settings
+from experiments.points import AnyPoint, from_config
 from experiments.progress import display
 from experiments.results import Results, State
 from experiments.session import Session
@@ -72,7 +73,7 @@ def run_point(config: DictConfig, session: Session) -> None:
     """What Hydra runs for each point. A point that fails is recorded, and the sweep goes on."""
     try:
         values = plain(config)
-        point, settings = Point.from_config(values), Settings.from_config(values)
+        point, settings = from_config(values), Settings.from_config(values)
     except (DualBladeError, OmegaConfBaseException) as error:
         display().refused(" ".join(HydraConfig.get().overrides.task), sentence(error))
         return
@@ -82,11 +83,11 @@ def run_point(config: DictConfig, session: Session) -> None:
         raise SystemExit(f"experiments.run: {error}") from None
 
 
-def skip_or_measure(point: Point, settings: Settings, session: Session) -> None:
+def skip_or_measure(point: AnyPoint, settings: Settings, session: Session) -> None:
     """Take the result that there is, or make one."""
     results = Results(settings.results_dir)
     record = results.find(point)
-    state = record.state(current_fingerprint(Path(point.run.storage.directory))) if record else State.TO_DO
+    state = record.state(current_fingerprint(Path(point.storage.directory), point.code())) if record else State.TO_DO
     if state is State.DONE or (state is State.STALE and not settings.rerun_stale):
         display().skipped(state)
         return

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.engine import running
+from experiments.engine import Report, running
 from experiments.errors import MachineError
 from experiments.journal import Journal, exclusive, state_dir
-from experiments.measure import Report, measure
-from experiments.point import Point, Settings
+from experiments.measure import measure
+from experiments.point import Settings
+from experiments.points import AnyPoint
 from experiments.results import Results
 
 
@@ -23,7 +24,7 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._journal: Journal | None = None
 
-    def measure(self, point: Point, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
+    def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
         if self._journal is None:
             self._journal = self._open(settings.deadline_s)

@@ -17,13 +17,18 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from experiments.engine import PROJECT
+from experiments.io_point import available
 
 CONF = PROJECT / "conf"
 
 
 def register_resolvers() -> None:
-    """`${package_file:PACKAGE,NAME}`: a data file of an installed package, or null."""
+    """`${package_file:PACKAGE,NAME}`: a data file of an installed package, or null.
+
+    `${io_paths:BACKEND}`: the I/O paths that a storage of this backend has, as a sweep over them.
+    """
     OmegaConf.register_new_resolver("package_file", _package_file, replace=True)
+    OmegaConf.register_new_resolver("io_paths", lambda backend: ",".join(available(backend)), replace=True)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
