@@ -42,6 +42,34 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
     )
 
 
+def io_note(data: pd.DataFrame) -> str:
+    """The same for runs of I/O paths by themselves."""
+    stand_ins = data["result.target"][data["result.target"].str.contains("loop")]
+    target = f"; block device: {_each(stand_ins)}" if len(stand_ins) else ""
+    direction = _each(data["config.io.op"])
+    return f"Testbed {_testbed(data)}{target}. Random {direction}s by fio. {len(data)} runs, {_io_per_point(data)}."
+
+
+def io_provenance(subject: str, data: pd.DataFrame) -> str:
+    """Everything that a reader needs to judge a figure of I/O paths."""
+    sizes = data["config.io.size_mib"].map(int)
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_io_per_point(data)}; {describe_interval(data.groupby('config.io.path').size())}.",
+            f"Testbed {_testbed(data)}; {_each(data['result.target'])}; {_storage_settings(data)}.",
+            f"Measured by {_each(data['environment.code_hash'])}: {_each(data['config.io.op'])}s in random order, each "
+            f"block of {_each(sizes)} MiB at most once, from a cold page cache; buffers in "
+            f"{_each(data['result.buffers'])}. Latency is from submission to completion.",
+            f"Kernel {_each(data['environment.kernel'])}.",
+        ]
+    )
+
+
+def _io_per_point(data: pd.DataFrame) -> str:
+    return _range(data.groupby("config.io.path").size())
+
+
 def _testbed(data: pd.DataFrame) -> str:
     emulated = optional(data, "environment.emulated").astype("boolean").fillna(False).any()
     return _each(data["config.testbed.name"]) + (" (emulated SSD)" if emulated else "")
@@ -99,7 +127,11 @@ def _runs_per_point(data: pd.DataFrame) -> list[int]:
 
 
 def _per_point(data: pd.DataFrame) -> str:
-    counts = sorted(set(_runs_per_point(data)))
+    return _range(_runs_per_point(data))
+
+
+def _range(runs_per_point: Iterable[int]) -> str:
+    counts = sorted(set(runs_per_point))
     return f"{counts[0]} per point" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} per point"
 
 

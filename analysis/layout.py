@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from analysis.style import COLUMN_WIDTH_IN, PNG_DPI
 
+Share = bool | Literal["none", "all", "row", "col"]
+
 NOTE_FONT_PT = 5
 NOTE_CHARS_PER_IN = 27
 NOTE_LINE_IN = 1.3 * NOTE_FONT_PT / 72
 
 
-def new_panels(n_rows: int, n_columns: int = 1, height_in: float = 2.0) -> tuple[Figure, np.ndarray]:
-    """Panels that share the memory axis, [n_rows, n_columns]; each column is one column of the paper wide."""
-    figure = Figure(figsize=(COLUMN_WIDTH_IN * n_columns, height_in), layout="constrained")
-    return figure, figure.subplots(n_rows, n_columns, sharex=True, squeeze=False)
+def new_panels(
+    n_rows: int, n_columns: int = 1, height_in: float = 2.0, *, per_column: int = 1, sharex: Share = True
+) -> tuple[Figure, np.ndarray]:
+    """Panels that share an x axis, [n_rows, n_columns]; `per_column` of them side by side fill the paper's column."""
+    figure = Figure(figsize=(COLUMN_WIDTH_IN * n_columns / per_column, height_in), layout="constrained")
+    return figure, figure.subplots(n_rows, n_columns, sharex=sharex, squeeze=False)
 
 
 def add_legend(figure: Figure, n_columns: int = 2) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,6 +45,7 @@ COUNT = Kind("a whole number", _is_count)
 POSITIVE = Kind("a positive whole number", lambda value: _is_count(value) and value > 0)
 NUMBER = Kind("a finite number", _is_number)
 NUMBERS = Kind("a list of finite numbers", lambda value: isinstance(value, list) and all(map(_is_number, value)))
+MAPPINGS = Kind("a list of mappings", lambda value: isinstance(value, list) and all(isinstance(v, dict) for v in value))
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 
 REQUIRED: dict[str, Kind] = {
@@ -91,29 +92,30 @@ OPTIONAL: dict[str, Kind] = {
     "result.plan.kpu_bytes": POSITIVE,
     "result.plan.layers": TEXTS,
 }
+IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
+REQUIRED_OF_IO: dict[str, Kind] = {
+    "config.io.path": TEXT,
+    "config.io.op": TEXT,
+    "config.io.size_mib": POSITIVE,
+    "config.storage.backend": TEXT,
+    "config.testbed.name": TEXT,
+    "config.repetition": COUNT,
+    "environment.config_hash": TEXT,
+    "environment.code_hash": TEXT,
+    "environment.kernel": TEXT,
+    "environment.started_at": TEXT,
+    "result.target": TEXT,
+    "result.buffers": TEXT,
+    "result.cells": MAPPINGS,
+}
+REQUIRED_OF_CELL: dict[str, Kind] = {
+    "request_bytes": POSITIVE,
+    "queue_depth": POSITIVE,
+    "bytes_per_s": NUMBER,
+    "latency_us.mean": NUMBER,
+}
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
-REQUIRED_OF_IO: dict[str, type | tuple[type, ...]] = {
-    "config.io.path": str,
-    "config.io.op": str,
-    "config.storage.backend": str,
-    "config.testbed.name": str,
-    "config.repetition": int,
-    "environment.config_hash": str,
-    "environment.kernel": str,
-    "environment.started_at": str,
-    "result.target": str,
-    "result.cells": list,
-}
-REQUIRED_OF_CELL = (
-    "request_bytes",
-    "queue_depth",
-    "bytes_per_s",
-    "latency_us.mean",
-    "latency_us.p50",
-    "latency_us.p99",
-)
 
 
 class ResultsError(DualBladeError):
@@ -124,7 +126,7 @@ class ResultsError(DualBladeError):
 class Results:
     """`runs`: one row per run of the engine, indexed by its folder; `iterations`: one per decode iteration.
 
-    `io`: one row per cell (request size, queue depth) of each I/O path that was measured by itself, indexed by its run.
+    `io`: one row per run of an I/O path by itself, whose `result.cells` hold request sizes and queue depths.
     `skipped`: sentences on what was left out. Column `folder` of the runs is where a run's other files are
     (kv_io.parquet, device_io.parquet).
     """
@@ -149,9 +151,9 @@ def load(results_dir: Path) -> Results:
         reasons[results_dir / run] = f"the same point was measured again in {successor}"
     skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
     io_documents = {run: documents.pop(run) for run in list(documents) if is_io(documents[run]["result"])}
-    runs = _runs(documents)
+    runs = _runs(documents, REQUIRED)
     runs["folder"] = [results_dir / run for run in runs.index]
-    return Results(runs, _iterations(runs), skipped, _io(io_documents))
+    return Results(runs, _iterations(runs), skipped, _runs(io_documents, REQUIRED_OF_IO))
 
 
 def find_runs(results_dir: Path) -> list[Path]:
@@ -196,8 +198,8 @@ def is_io(result: Mapping[str, Any]) -> bool:
 
 def _check_cells(result: dict[str, Any]) -> None:
     for cell in result["cells"]:
-        for name in REQUIRED_OF_CELL:
-            _check(f"result.cells.{name}", _lookup(cell, name), NUMBER)
+        for name, expected in REQUIRED_OF_CELL.items():
+            _check(f"result.cells.{name}", _lookup(cell, name), expected)
 
 
 def _check_iterations(result: dict[str, Any]) -> None:
@@ -257,21 +259,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
-def _runs(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
-    frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(REQUIRED))
+def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:
+    frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(required))
     frame.index = pd.Index(list(documents), name="run")
-    return frame
-
-
-def _io(documents: Mapping[str, dict[str, Any]]) -> pd.DataFrame:
-    """One row per cell: `cell.*` beside what is known of its run."""
-    rows = [
-        {**document, "result": {**document["result"], "cells": None}, "cell": cell}
-        for document in documents.values()
-        for cell in document["result"]["cells"]
-    ]
-    frame = pd.json_normalize(rows) if rows else pd.DataFrame(columns=list(REQUIRED_OF_IO))
-    frame.index = pd.Index([run for run, each in documents.items() for _ in each["result"]["cells"]], name="run")
     return frame
 
 

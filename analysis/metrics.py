@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.load import Results, optional
 
 GB = 10**9
+CELL = ("request_bytes", "queue_depth", "latency_us.mean", "bytes_per_s")
 
 
 def prefill_s(results: Results) -> pd.Series:
@@ -70,6 +71,26 @@ def lru(results: Results) -> pd.Series:
     """
     switches = optional(results.runs, "environment.lru_generation").astype(object)
     return switches.map(lambda switch: "unknown" if pd.isna(switch) else _lru_name(str(switch)))
+
+
+def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell of runs of I/O paths: path, request_kib, queue_depth, latency_us, us_per_kb, gb_per_s.
+
+    `latency_us` is the mean from a request's submission to its completion and `us_per_kb` the same per 1000 bytes.
+    Source: `cells` of result.json, as fio measured them.
+    """
+    cells = runs["result.cells"].explode()
+    frame = pd.json_normalize(list(cells)).set_axis(cells.index) if len(cells) else pd.DataFrame(columns=list(CELL))
+    return pd.DataFrame(
+        {
+            "path": runs["config.io.path"].reindex(cells.index).to_numpy(),
+            "request_kib": frame["request_bytes"] / 1024,
+            "queue_depth": frame["queue_depth"],
+            "latency_us": frame["latency_us.mean"],
+            "us_per_kb": frame["latency_us.mean"] / (frame["request_bytes"] / 1000),
+            "gb_per_s": frame["bytes_per_s"] / GB,
+        }
+    )
 
 
 def measure(results: Results) -> pd.DataFrame:

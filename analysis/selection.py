@@ -17,6 +17,7 @@ SETUP_COLUMNS = (
     "lru",
     *SSD_COLUMNS,
 )
+AXES = ("config.variant.name", "memory_gb")  # what runs of one setup differ in, the repetition apart
 PER_RUN_COLUMNS = ("config.storage.directory",)
 
 
@@ -48,8 +49,8 @@ def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selectio
     if runs.empty:
         return Selection(runs, ())
     setup = [column for column in setup_columns(runs) if column not in keep_apart]
-    chosen = _largest(runs, setup)
-    by_variant = [_largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby("config.variant.name")]
+    chosen = largest(runs, setup)
+    by_variant = [largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby("config.variant.name")]
     left_out = chosen.left_out + tuple(text for variant in by_variant for text in variant.left_out)
     return Selection(pd.concat([variant.runs for variant in by_variant]), left_out)
 
@@ -84,24 +85,26 @@ def variant_columns(runs: pd.DataFrame) -> list[str]:
     return [column for column in runs.columns if column.startswith("config.variant.")]
 
 
-def _largest(runs: pd.DataFrame, columns: list[str]) -> Selection:
-    """Group by equal values of `columns` and take the group with most points."""
+def largest(runs: pd.DataFrame, columns: list[str], axes: tuple[str, ...] = AXES) -> Selection:
+    """Group by equal values of `columns` and take the group with most points (values of `axes`), then most runs."""
     values = runs[columns].astype(object).where(runs[columns].notna(), None).map(str)  # missing is a value, too
     groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
-    groups.sort(key=_size, reverse=True)
+    groups.sort(key=lambda group: _size(group, axes), reverse=True)
     reference = values.loc[groups[0].index[0]]
-    return Selection(groups[0], tuple(_describe(group, values.loc[group.index[0]], reference) for group in groups[1:]))
+    return Selection(
+        groups[0], tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
+    )
 
 
-def _size(group: pd.DataFrame) -> tuple[int, int, str]:
-    points = group.groupby(["config.variant.name", "memory_gb"]).ngroups
+def _size(group: pd.DataFrame, axes: tuple[str, ...]) -> tuple[int, int, str]:
+    points = group.groupby(list(axes)).ngroups
     return points, len(group), str(group.get("environment.started_at", pd.Series("")).max())
 
 
-def _describe(group: pd.DataFrame, values: pd.Series, reference: pd.Series) -> str:
+def _describe(group: pd.DataFrame, subject: str, values: pd.Series, reference: pd.Series) -> str:
     differing = [
         f"{column.removeprefix('config.').removeprefix('environment.')}={values[column].removesuffix('.0')}"
         for column in values.index[values != reference]
     ]
-    variants = ", ".join(sorted(group["config.variant.name"].unique()))
-    return f"{len(group)} {'run' if len(group) == 1 else 'runs'} of {variants} with {', '.join(differing)}"
+    names = ", ".join(sorted(group[subject].unique()))
+    return f"{len(group)} {'run' if len(group) == 1 else 'runs'} of {names} with {', '.join(differing)}"

@@ -62,6 +62,13 @@ VARIANTS = {
     "nvme_direct_only": Look("NVMe-direct-Only", "#0072B2", "^", "-.", hollow=True),
     "dual_blade": Look("DUAL-BLADE", "#D55E00", "D", "-"),
 }
+IO_PATHS = {
+    "ext4_buffered": Look("buffered", "#000000", "o", "-"),
+    "ext4_direct": Look("O_DIRECT", "#E69F00", "s", "--"),
+    "block_direct": Look("block O_DIRECT", "#0072B2", "^", "-.", hollow=True),
+    "io_uring_cmd": Look("io_uring_cmd", "#D55E00", "D", "-"),
+    "spdk": Look("SPDK", "#009E73", "v", ":"),
+}
 SPARE = (("#009E73", "v", ":"), ("#CC79A7", "P", "--"), ("#56B4E9", "X", "-."))
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
-from analysis.figures import e2e_latency, hit_rate, thrashing
+from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing
 from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
@@ -35,7 +35,12 @@ class FigureModule(Protocol):
         """What the figure shows, and all that a reader needs to judge it."""
 
 
-FIGURES: Mapping[str, FigureModule] = {"thrashing": thrashing, "e2e_latency": e2e_latency, "hit_rate": hit_rate}
+FIGURES: Mapping[str, FigureModule] = {
+    "thrashing": thrashing,
+    "e2e_latency": e2e_latency,
+    "hit_rate": hit_rate,
+    "io_paths": io_paths,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

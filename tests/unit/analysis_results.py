@@ -112,6 +112,52 @@ def write_run(
     return run_dir
 
 
+def write_io(
+    results_dir: Path,
+    path: str = "ext4_direct",
+    repetition: int = 0,
+    op: str = "read",
+    environment: dict[str, Any] | None = None,
+    result: dict[str, Any] | None = None,
+) -> Path:
+    """Write one run of an I/O path by itself: a request takes 50 us and 1 us per 4 KiB, times its queue depth."""
+    run_dir = results_dir / "io_paths" / f"{path}-{op}" / f"rep-{repetition}"
+    run_dir.mkdir(parents=True)
+    cells = [io_cell(kib << 10, depth) for kib in (4, 64, 256, 1024) for depth in (1, 16)]
+    documents = {
+        "config.yaml": {
+            "io": {"path": path, "op": op, "size_mib": 64},
+            "storage": CONFIG["storage"],
+            "testbed": {"name": "local"},
+            "repetition": repetition,
+        },
+        "environment.json": _override(ENVIRONMENT, {"config_hash": str(run_dir)} | (environment or {})),
+        "result.json": {
+            "schema": 1,
+            "kind": "io_paths",
+            "status": "done",
+            "error": None,
+            "target": "a loop device over a file" if path == "block_direct" else "a file",
+            "buffers": "pages",
+            "cells": cells,
+        }
+        | (result or {}),
+    }
+    for name, document in documents.items():
+        (run_dir / name).write_text(json.dumps(document))
+    return run_dir
+
+
+def io_cell(request_bytes: int, depth: int) -> dict[str, Any]:
+    mean_us = depth * (50 + request_bytes / 4096)
+    return {
+        "request_bytes": request_bytes,
+        "queue_depth": depth,
+        "bytes_per_s": depth * request_bytes / mean_us * 1e6,
+        "latency_us": {"mean": mean_us, "p50": mean_us, "p99": 2 * mean_us},
+    }
+
+
 def write_sweep(
     results_dir: Path,
     variants: Iterable[str] = VARIANTS,

@@ -15,14 +15,14 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from analysis import layout, style
-from analysis.figures import e2e_latency, hit_rate, thrashing
+from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing
 from analysis.load import load
 from analysis.metrics import with_metrics
-from tests.unit.analysis_results import LIMITS_GB, VARIANTS, write_run, write_sweep
+from tests.unit.analysis_results import LIMITS_GB, VARIANTS, io_cell, write_io, write_run, write_sweep
 
 Curve = dict[float, float]
 LABELS = ["Baseline", "CachePolicy-Only", "NVMe-direct-Only", "DUAL-BLADE"]
-MODULES = {"thrashing": thrashing, "e2e_latency": e2e_latency, "hit_rate": hit_rate}
+MODULES = {"thrashing": thrashing, "e2e_latency": e2e_latency, "hit_rate": hit_rate, "io_paths": io_paths}
 
 
 @pytest.fixture(autouse=True)
@@ -146,9 +146,39 @@ def test_files_are_of_a_papers_column(tmp_path: Path) -> None:
     assert b"/Type3" not in pdf.read_bytes()
 
 
+def test_io_paths_are_drawn_over_size_and_over_depth(tmp_path: Path) -> None:
+    for path in ("io_uring_cmd", "ext4_buffered", "block_direct"):
+        write_io(tmp_path, path)
+    latency, over_depth, throughput, _ = figure_of("io_paths", tmp_path).axes
+    assert list(curves(latency)) == ["ext4 buffered", "block O_DIRECT (loop)", "io_uring_cmd"]
+    expected = {kib: io_cell(kib << 10, 1) for kib in (4, 64, 256, 1024)}
+    assert curves(latency)["io_uring_cmd"] == {
+        kib: pytest.approx(cell["latency_us"]["mean"]) for kib, cell in expected.items()
+    }
+    assert curves(throughput)["io_uring_cmd"] == {
+        kib: pytest.approx(cell["bytes_per_s"] / 1e9) for kib, cell in expected.items()
+    }
+    assert curves(over_depth)["io_uring_cmd"] == {
+        depth: pytest.approx(io_cell(256 << 10, depth)["latency_us"]["mean"]) for depth in (1, 16)
+    }
+
+
+def test_io_paths_of_another_disk_or_direction_are_left_out(tmp_path: Path) -> None:
+    for path in ("ext4_buffered", "ext4_direct"):
+        write_io(tmp_path, path)
+    write_io(tmp_path, "ext4_direct", op="write")
+    write_io(tmp_path, "io_uring_cmd", environment={"storage.serial": "S2"})
+    selection = io_paths.select(with_metrics(load(tmp_path)))
+    assert len(selection.runs) == 2
+    assert "1 run of ext4_direct with io.op=write" in selection.left_out
+    assert "1 run of io_uring_cmd with storage.serial=S2" in selection.left_out
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_nothing_is_drawn_outside_the_page_or_over_other_text(tmp_path: Path, name: str) -> None:
     write_sweep(tmp_path, repetitions=2)
+    for path in style.IO_PATHS:
+        write_io(tmp_path, path)
     figure = figure_of(name, tmp_path)
     figure.draw_without_rendering()
     page = figure.bbox.padded(1)

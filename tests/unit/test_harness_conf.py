@@ -11,6 +11,7 @@ import yaml
 
 from dualblade.config import GB, GIB, DeviceConfig, ModelConfig, StorageConfig, VariantConfig, WorkloadConfig
 from experiments.point import Point
+from experiments.points import AnyPoint, from_config
 from experiments.sweep import CONF, compose_points
 
 VARIANTS = ["baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade"]
@@ -35,8 +36,8 @@ def point(*overrides: str) -> Point:
 
 
 @functools.cache
-def sweep(experiment: str) -> list[Point]:
-    return [Point.from_config(config) for config in compose_points([f"+experiment={experiment}"])]
+def sweep(experiment: str) -> list[AnyPoint]:
+    return [from_config(config) for config in compose_points([f"+experiment={experiment}"])]
 
 
 def choices(group: str) -> list[str]:

@@ -20,7 +20,7 @@ def choices(group: str) -> list[str]:
             ["variant=foo"],
             "variant=foo is not known; use one of baseline, cachepolicy_only, dual_blade, nvme_direct_only",
         ),
-        (["+experiment=foo"], "experiment=foo is not known; use one of default, e2e_latency, hit_rate, thrashing"),
+        (["+experiment=foo"], f"experiment=foo is not known; use one of {', '.join(choices('experiment'))}"),
         (["memory=4"], "memory is not a setting; did you mean memory_gb?"),
         (["storage.queue_dept=4"], "storage.queue_dept is not a setting; did you mean storage.queue_depth?"),
         (["storage=block"], "storage.block_device has no value; give it one, as in storage.block_device=VALUE"),

@@ -1,0 +1,117 @@
+"""Paper figure 5: latency and throughput of the ways to the storage, over request size and over queue depth."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis.caption import io_note, io_provenance
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results, optional
+from analysis.metrics import io_cells
+from analysis.selection import SSD_COLUMNS, Selection, largest
+from analysis.stats import summarise
+from analysis.style import IO_PATHS, Look
+
+SETUP = ("config.io.op", "config.io.size_mib", *SSD_COLUMNS, "environment.storage.file_system", "environment.emulated")
+OVER_SIZE_AT_DEPTH = 1
+OVER_DEPTH_AT_KIB = 256
+
+
+class Axis(NamedTuple):
+    """One column of panels: what varies, and what is held."""
+
+    x: str
+    label: str
+    held: str
+    at: int
+    title: str
+
+
+COLUMNS = (
+    Axis("request_kib", "Request size (bytes)", "queue_depth", OVER_SIZE_AT_DEPTH, "queue depth {}"),
+    Axis("queue_depth", "Queue depth", "request_kib", OVER_DEPTH_AT_KIB, "{} KiB requests"),
+)
+
+
+def select(results: Results) -> Selection:
+    """The setup with most paths; reads before writes where there are as many."""
+    if results.io.empty:
+        return Selection(results.io)
+    return largest(results.io, [column for column in SETUP if column in results.io], ("config.io.path",))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    subject = (
+        f"{_each_op(data).capitalize()}s of each I/O path without KV: mean latency and throughput over request size at "
+        f"queue depth {OVER_SIZE_AT_DEPTH}, and over queue depth with requests of {OVER_DEPTH_AT_KIB} KiB."
+    )
+    return io_provenance(subject, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (latency, throughput) by two columns (over request size, over queue depth)."""
+    figure, panels = new_panels(n_rows=2, n_columns=2, height_in=3.2, per_column=2, sharex="col")
+    cells, looks = io_cells(data), _looks(data)
+    for (latency, throughput), axis in zip(panels.T, COLUMNS, strict=True):
+        shown = cells[cells[axis.held] == axis.at]
+        for path, look in looks.items():
+            _draw(latency, shown[shown["path"] == path], axis.x, "latency_us", look)
+            _draw(throughput, shown[shown["path"] == path], axis.x, "gb_per_s", look)
+        latency.set_yscale("log")
+        throughput.set_ylim(0)
+        throughput.set_xscale("log", base=2)
+        _ticks(throughput, shown[axis.x])
+        latency.set_title(axis.title.format(axis.at))
+        throughput.set_xlabel(axis.label)
+    panels[0, 0].set_ylabel("Mean latency (us)")
+    panels[1, 0].set_ylabel(f"{_each_op(data).capitalize()}s (GB/s)")
+    add_legend(figure)
+    add_note(figure, io_note(data))
+    return figure
+
+
+def _draw(axes: Axes, cells: pd.DataFrame, x: str, y: str, look: Look) -> None:
+    points = summarise(cells, [x], y)
+    below, above = points["median"] - points["low"], points["high"] - points["median"]
+    bars = [below, above] if (points["runs"] > 1).any() else None
+    axes.errorbar(points[x], points["median"], yerr=bars, label=look.label, elinewidth=0.7, zorder=3, **look.line)
+
+
+def _ticks(axes: Axes, values: pd.Series) -> None:
+    """One tick for each value measured, a size with its unit."""
+    axes.xaxis.set_major_locator(FixedLocator(sorted(values.unique())))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_size if values.name == "request_kib" else _count))
+
+
+def _count(value: float, position: int) -> str:
+    return f"{value:g}"
+
+
+def _size(kib: float, position: int) -> str:
+    return f"{kib:g}K" if kib < 1024 else f"{kib / 1024:g}M"
+
+
+def _looks(data: pd.DataFrame) -> dict[str, Look]:
+    """The paths present in the order from file system to device, with the file system and the kind of device named."""
+    file_system = next(iter(optional(data, "environment.storage.file_system").dropna()), "file system")
+    loop = data["result.target"].str.contains("loop").any()
+    named = {
+        "ext4_buffered": f"{file_system} buffered",
+        "ext4_direct": f"{file_system} O_DIRECT",
+        "block_direct": "block O_DIRECT" + (" (loop)" if loop else ""),
+    }
+    present = set(data["config.io.path"])
+    return {
+        path: look._replace(label=named.get(path, look.label)) for path, look in IO_PATHS.items() if path in present
+    }
+
+
+def _each_op(data: pd.DataFrame) -> str:
+    return " and ".join(sorted(data["config.io.op"].unique()))
