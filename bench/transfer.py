@@ -23,7 +23,7 @@ class DirectTransfer:
         storage = dataclasses.replace(config.storage, directory=str(directory))
         # The prompt's rows only: what was never written is read as zeros, without the device, which would favour fio.
         self._geometry = dataclasses.replace(config.geometry(), capacity_tokens=config.workload.prompt_tokens)
-        self._path = NvmeDirect(self._geometry, range(self._geometry.n_layers), storage, copy_threads=1)
+        self._path = NvmeDirect(self._geometry, range(self._geometry.n_layers), storage, [storage.queue_depth])
         self._buffers = [PinnedBuffer(self._geometry.largest_tensor_bytes) for _ in range(2)]
 
     @property

@@ -16,7 +16,7 @@ from transformers import Cache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin, DummyLayer
 
 from dualblade.budget import measure_budget
-from dualblade.config import StorageConfig, VariantConfig
+from dualblade.config import ReadAheadConfig, StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.geometry import KVGeometry, LayerShape
 from dualblade.model_geometry import ModelLayer, model_layers
@@ -145,7 +145,8 @@ class DualBladeCache(StoredCache):
 
         def open_store(dtype: torch.dtype, device: torch.device) -> KVStore:
             geometry = KVGeometry(shapes, batch_size, max_tokens, str(dtype).removeprefix("torch."))
-            store = KVStore(geometry, place, device=device, copy_threads=copy_threads)
+            ahead = ReadAheadConfig() if point.pipeline == "overlap_full" else None
+            store = KVStore(geometry, place, device=device, copy_threads=copy_threads, read_ahead=ahead)
             try:
                 store.bind(point, measure_budget().b_pc_bytes if budget_bytes is None else budget_bytes)
             except BaseException:

@@ -180,7 +180,7 @@ class LinkPace:
 
 
 @dataclass(frozen=True)
-class ReadAhead:
+class ReadAheadConfig:
     """The pinned memory through which pipeline "overlap_full" reads ahead of the link: `pieces` of `piece_bytes`."""
 
     pieces: int = 8
@@ -204,7 +204,7 @@ class DeviceConfig:
     pace: LinkPace | None = None
     gpu: GpuConfig | None = None
     copy_threads: int = 2
-    read_ahead: ReadAhead = field(default_factory=ReadAhead)
+    read_ahead: ReadAheadConfig = field(default_factory=ReadAheadConfig)
 
     def __post_init__(self) -> None:
         _require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
@@ -362,7 +362,7 @@ __all__ = [
     "LinkPace",
     "ModelConfig",
     "Pipeline",
-    "ReadAhead",
+    "ReadAheadConfig",
     "RunConfig",
     "StorageConfig",
     "VariantConfig",

@@ -20,6 +20,7 @@ class CudaLink:
     """
 
     kind = "cuda"
+    by_cpu = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

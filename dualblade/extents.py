@@ -6,7 +6,7 @@ Rows need not be a multiple of the LBA size: a `Span` is the run of whole blocks
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dualblade.geometry import TensorId
@@ -31,6 +31,25 @@ class Span:
     offset_bytes: int
     size_bytes: int
     lead_bytes: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some blocks of a span, and the bytes of its run that they bring: `run_bytes`, behind `lead_bytes` of others."""
+
+    offset_bytes: int
+    size_bytes: int
+    lead_bytes: int
+    run_bytes: range
+
+
+def pieces(span: Span, run_bytes: int, piece_bytes: int) -> Iterator[Piece]:
+    """A span in pieces of `piece_bytes`, whole blocks; together they bring the run of `run_bytes`, in order."""
+    for start in range(0, span.size_bytes, piece_bytes):
+        end = min(start + piece_bytes, span.size_bytes)
+        first, last = max(start, span.lead_bytes), min(end, span.lead_bytes + run_bytes)
+        run = range(first - span.lead_bytes, last - span.lead_bytes)
+        yield Piece(span.offset_bytes + start, end - start, first - start, run)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ class Link(Protocol):
     """Copies between pinned memory and device memory; a copy returns when the data has arrived."""
 
     kind: str
+    by_cpu: bool  # the CPU does the copying, without a time of the link's own
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None: ...
 
@@ -78,6 +79,7 @@ class HostLink:
     """The plain copy: model memory is host memory."""
 
     kind = "host"
+    by_cpu = True
 
     def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
         """Copy `[T, B, H, D]` rows up."""
@@ -109,6 +111,7 @@ class PacedLink(HostLink):
     """
 
     kind = "paced"
+    by_cpu = False
 
     def __init__(self, pace: LinkPace) -> None:
         self._pace = pace

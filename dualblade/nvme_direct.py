@@ -7,12 +7,12 @@ are written again in front of the next row, so a write never reads, and no shape
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from dualblade.config import StorageConfig
-from dualblade.extents import LbaMap, Span, bind
+from dualblade.extents import LbaMap, Piece, Span, bind, pieces
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.target import open_target
@@ -22,11 +22,13 @@ Finish = Callable[[], None]
 
 
 class NvmeDirect:
-    """Reads and writes rows of the tensors bound to it; each copy thread has a ring of its own."""
+    """Reads and writes rows of the tensors bound to it; each thread has a ring of its own, as deep as `depths` says."""
 
     name = "direct"
 
-    def __init__(self, geometry: KVGeometry, layers: Sequence[int], storage: StorageConfig, copy_threads: int) -> None:
+    def __init__(
+        self, geometry: KVGeometry, layers: Sequence[int], storage: StorageConfig, depths: Sequence[int]
+    ) -> None:
         self._geometry = geometry
         self._storage = storage
         tensors = [TensorId(layer, kind) for layer in layers for kind in ("k", "v")]
@@ -37,17 +39,17 @@ class NvmeDirect:
         self._clock = DeviceClock(storage.pace) if storage.pace else None
         self._rings: list[Ring] = []
         try:
-            for _ in range(copy_threads):
-                self._rings.append(self._open_ring())
+            for queue_depth in depths:
+                self._rings.append(self._open_ring(queue_depth))
         except BaseException:
             self.close()
             raise
 
-    def _open_ring(self) -> Ring:
+    def _open_ring(self, queue_depth: int) -> Ring:
         return Ring(
             self.target.fd,
             str(self.target),
-            queue_depth=self._storage.queue_depth,
+            queue_depth=queue_depth,
             first_byte=self.target.first_byte,
             end_byte=self.target.first_byte + self.lba_map.size_bytes,
             block_bytes=self._storage.lba_bytes,
@@ -92,12 +94,27 @@ class NvmeDirect:
         pending = self._start("read", buffer, self._span(tensor, rows), thread)
         return lambda: self._wait(pending, thread)
 
-    def stream(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int, device: torch.Tensor) -> None:
-        """Read rows through the buffer to contiguous host memory, copying each command's data as it completes."""
+    def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]:
+        """Rows in pieces that can be read one by one."""
+        return pieces(self._span(tensor, rows), len(rows) * self._geometry.row_bytes(tensor), piece_bytes)
+
+    def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish:
+        """Queue a piece's read to `at_byte` of the buffer, as `start_read` does."""
+        pending = self._start("read", buffer, piece, thread, at_byte=at_byte)
+        return lambda: self._wait(pending, thread)
+
+    def start_mirrored(
+        self, tensor: TensorId, rows: range, buffer: PinnedBuffer, device: torch.Tensor, thread: int
+    ) -> Finish:
+        """Queue a read through the buffer to contiguous host memory: each command's data is copied as it completes.
+
+        All such reads of a thread share the buffer, which has to hold one command for each in flight.
+        """
         span = self._span(tensor, rows)
         rows_bytes = len(rows) * self._geometry.row_bytes(tensor)
         mirror = Mirror(device.data_ptr(), span.lead_bytes, rows_bytes, buffer.size_bytes)
-        self._wait(self._start("read", buffer, span, thread, mirror), thread)
+        pending = self._start("read", buffer, span, thread, mirror)
+        return lambda: self._wait(pending, thread)
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
@@ -112,10 +129,23 @@ class NvmeDirect:
         row_bytes = self._geometry.row_bytes(tensor)
         return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
 
-    def _start(self, op: Op, buffer: PinnedBuffer, span: Span, thread: int, mirror: Mirror | None = None) -> Pending:
-        chunk_bytes = self.target.chunk_bytes
+    def _start(
+        self,
+        op: Op,
+        buffer: PinnedBuffer,
+        span: Span | Piece,
+        thread: int,
+        mirror: Mirror | None = None,
+        at_byte: int = 0,
+    ) -> Pending:
         return self._rings[thread].start(
-            op, buffer, buffer.address, span.offset_bytes, span.size_bytes, chunk_bytes, mirror
+            op,
+            buffer,
+            buffer.address + at_byte,
+            span.offset_bytes,
+            span.size_bytes,
+            self.target.chunk_bytes,
+            mirror,
         )
 
     def _wait(self, pending: Pending, thread: int) -> None:
@@ -126,10 +156,11 @@ class NvmeDirect:
         stats = [ring.stats[op] for ring in self._rings]
         return OpStats(sum(s.commands for s in stats), sum(s.depth_sum for s in stats), sum(s.bytes for s in stats))
 
-    def native_bytes(self, thread: int) -> tuple[int, int]:
-        """Bytes read and written by native commands of a thread so far: the kernel accounts none of them."""
-        if not self.target.namespace_id:
-            return 0, 0
+    def device_bytes(self, thread: int) -> tuple[int, int]:
+        """Bytes that the device has moved for this thread, as the ring counts them at completion.
+
+        The kernel's own account per process does not know native commands.
+        """
         stats = self._rings[thread].stats
         return stats["read"].bytes, stats["write"].bytes
 

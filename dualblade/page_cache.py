@@ -11,6 +11,7 @@ import contextlib
 import errno
 import mmap
 import os
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from dualblade.page_residency import resident_bytes
 from dualblade.pinned import PinnedBuffer
 
 _EVICT_TRIES = 3
+_RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
 
 
 @dataclass
@@ -95,8 +97,10 @@ class PageCache:
         tallies = list(self.evictions.values())
         return Eviction(sum(t.asked_bytes for t in tallies), sum(t.left_bytes for t in tallies))
 
-    def native_bytes(self, thread: int) -> tuple[int, int]:
-        return 0, 0  # the kernel accounts all of it
+    def device_bytes(self, thread: int) -> tuple[int, int]:
+        """Block I/O that the kernel accounts to the calling thread: read, and dirtied or written."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return usage.ru_inblock * _RUSAGE_BLOCK_BYTES, usage.ru_oublock * _RUSAGE_BLOCK_BYTES
 
     def io_mode(self) -> dict[str, object]:
         return {"io": self.io}

@@ -13,9 +13,7 @@ reads nothing meanwhile.
 
 from __future__ import annotations
 
-import resource
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,14 +21,10 @@ from dataclasses import dataclass, field
 import torch
 
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.integrity import Checksums, ReadableRows
-from dualblade.io_log import Operation
+from dualblade.ledger import Ledger, Stopwatch
 from dualblade.link import Link, precise_sleep
 from dualblade.pinned import PinnedBuffer
 from dualblade.transfer import Path, Transfer
-from dualblade.uring import Op
-
-_RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
 
 
 @dataclass(frozen=True)
@@ -44,13 +38,11 @@ class _Place:
 class CopyThreads:
     """`n_threads` copy threads with a pinned buffer for any tensor of the geometry, and as many with one for a row."""
 
-    def __init__(self, geometry: KVGeometry, link: Link, n_threads: int, lba_bytes: int, *, checksum: bool) -> None:
+    def __init__(self, geometry: KVGeometry, link: Link, ledger: Ledger, n_threads: int, lba_bytes: int) -> None:
         self._geometry = geometry
         self._dtype = getattr(torch, geometry.dtype)
         self._link = link
-        self._readable = ReadableRows(geometry)
-        self._checksums = Checksums(geometry) if checksum else None
-        self.operations: list[Operation] = []
+        self._ledger = ledger
         self.n_threads = n_threads
         self._edge_bytes = 2 * lba_bytes  # a part-filled block before the rows and one after them
         row_bytes = geometry.largest_tensor_bytes // geometry.capacity_tokens
@@ -72,6 +64,10 @@ class CopyThreads:
         if size_bytes + self._edge_bytes <= self.buffers[thread + self.n_threads].size_bytes:
             thread += self.n_threads
         return self._submit_write(transfer.tensor, thread, lambda: self._store(transfer, thread))
+
+    def last_write(self, tensor: TensorId) -> Future[None] | None:
+        """The last write to a tensor that was queued."""
+        return self._last_write.get(tensor)
 
     def load(self, transfers: Sequence[Transfer], *, stagger: bool) -> list[Future[None]]:
         """Queue storage -> pinned -> device for K and V of a layer; with `stagger`, by Overlap-Cross."""
@@ -95,7 +91,7 @@ class CopyThreads:
         thread = self._thread(tensor)
 
         def task() -> None:
-            self._readable.crop(tensor, n_rows)
+            self._ledger.crop(tensor, n_rows)
             path.crop(tensor, n_rows, self.buffers[thread], thread)
 
         return self._submit_write(tensor, thread, task)
@@ -106,7 +102,6 @@ class CopyThreads:
             worker.shutdown(wait=False, cancel_futures=True)  # all at once: what one drops, another may be waiting for
         for worker in self._workers:
             worker.shutdown(wait=True)
-        self._link.close()
         self.buffers.clear()
 
     def _thread(self, tensor: TensorId) -> int:
@@ -128,37 +123,27 @@ class CopyThreads:
         return self._last_write[tensor]
 
     def _store(self, transfer: Transfer, thread: int) -> None:
-        path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
-        data = self._staged(transfer, thread)
-        link_start_ns = time.monotonic_ns()
-        transfer.wait_for_compute()
-        self._link.to_host(self._as_rows(data, tensor), transfer.device)
-        link_end_ns = time.monotonic_ns()
-        if self._checksums:
-            self._checksums.record(tensor, rows, data)
-        storage = _Stopwatch(path, thread)
-        path.write(tensor, rows, self.buffers[thread], thread)
-        storage.stop()
-        self._readable.written(tensor, rows)
-        self._log(transfer, thread, "write", storage, link_start_ns, link_end_ns)
+        data, watch = self._staged(transfer, thread), Stopwatch()
+        with watch.on_link():
+            transfer.wait_for_compute()
+            self._link.to_host(self._as_rows(data, transfer.tensor), transfer.device)
+        self._ledger.writing(transfer, data)
+        with watch.on_storage(transfer.path, thread):
+            transfer.path.write(transfer.tensor, transfer.rows, self.buffers[thread], thread)
+        self._ledger.written(transfer, thread, watch)
 
     def _load(self, transfer: Transfer, thread: int, place: _Place) -> None:
-        path, tensor, rows = transfer.path, transfer.tensor, transfer.rows
         if place.turn:
             place.turn.wait()
-        self._readable.check(tensor, rows)
-        data = self._staged(transfer, thread)
-        storage = _Stopwatch(path, thread)
-        path.read(tensor, rows, self.buffers[thread], thread)
-        storage.stop()
+        self._ledger.reading(transfer)
+        data, watch = self._staged(transfer, thread), Stopwatch()
+        with watch.on_storage(transfer.path, thread):
+            transfer.path.read(transfer.tensor, transfer.rows, self.buffers[thread], thread)
         place.on_link.set()
-        link_start_ns = time.monotonic_ns()
-        transfer.wait_for_compute()
-        self._link.to_device(transfer.device, self._as_rows(data, tensor))
-        link_end_ns = time.monotonic_ns()
-        if self._checksums:
-            self._checksums.verify(tensor, rows, data)
-        self._log(transfer, thread, "read", storage, link_start_ns, link_end_ns)
+        with watch.on_link():
+            transfer.wait_for_compute()
+            self._link.to_device(transfer.device, self._as_rows(data, transfer.tensor))
+        self._ledger.read(transfer, thread, watch, data)
 
     def _staged(self, transfer: Transfer, thread: int) -> torch.Tensor:
         """The bytes of the thread's buffer that hold these rows."""
@@ -168,56 +153,6 @@ class CopyThreads:
 
     def _as_rows(self, data: torch.Tensor, tensor: TensorId) -> torch.Tensor:
         return data.view(self._dtype).view(-1, *self._geometry.row_shape(tensor))
-
-    def _log(
-        self, transfer: Transfer, thread: int, op: Op, storage: _Stopwatch, link_start_ns: int, link_end_ns: int
-    ) -> None:
-        tensor, rows = transfer.tensor, transfer.rows
-        self.operations.append(
-            Operation(
-                phase=transfer.moment.phase,
-                iteration=transfer.moment.iteration,
-                layer=tensor.layer,
-                kind=tensor.kind,
-                op=op,
-                path=transfer.path.name,
-                thread=thread,
-                first_row=rows.start,
-                rows=len(rows),
-                bytes=len(rows) * self._geometry.row_bytes(tensor),
-                device_read_bytes=storage.read_bytes,
-                device_written_bytes=storage.written_bytes,
-                storage_start_ns=storage.start_ns,
-                storage_end_ns=storage.end_ns,
-                link_start_ns=link_start_ns,
-                link_end_ns=link_end_ns,
-            )
-        )
-
-
-class _Stopwatch:
-    """Time and device bytes between making it and `stop`.
-
-    Those are what the kernel accounts to the calling thread as block I/O, and what the path moved unaccounted.
-    """
-
-    def __init__(self, path: Path, thread: int) -> None:
-        self._path, self._thread = path, thread
-        self._read_bytes, self._written_bytes = self._device_bytes()
-        self.start_ns = time.monotonic_ns()
-
-    def stop(self) -> None:
-        self.end_ns = time.monotonic_ns()
-        read_bytes, written_bytes = self._device_bytes()
-        self.read_bytes, self.written_bytes = read_bytes - self._read_bytes, written_bytes - self._written_bytes
-
-    def _device_bytes(self) -> tuple[int, int]:
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        read_bytes, written_bytes = self._path.native_bytes(self._thread)
-        return (
-            usage.ru_inblock * _RUSAGE_BLOCK_BYTES + read_bytes,
-            usage.ru_oublock * _RUSAGE_BLOCK_BYTES + written_bytes,
-        )
 
 
 def _start_worker() -> None:

@@ -10,18 +10,20 @@ from types import TracebackType
 
 import torch
 
-from dualblade.config import StorageConfig, VariantConfig
+from dualblade.config import ReadAheadConfig, StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
+from dualblade.ledger import Ledger
 from dualblade.link import Link, link_to
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
 from dualblade.pinned import PinnedState, pinned_state
 from dualblade.pipeline import CopyThreads
+from dualblade.read_ahead import Queueing, ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
-from dualblade.strategies import Fixed, Policy, policy, watch
+from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
 from dualblade.transfer import Moment, Path, Transfer
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
@@ -58,6 +60,7 @@ class KVStore:
         device: torch.device | str = "cpu",
         copy_threads: int = 2,
         link: Link | None = None,
+        read_ahead: ReadAheadConfig | None = None,
     ) -> None:
         self.geometry = geometry
         self.storage = storage
@@ -69,7 +72,11 @@ class KVStore:
         self.lengths = [0] * geometry.n_layers
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
-        self._threads = CopyThreads(geometry, self.link, copy_threads, storage.lba_bytes, checksum=storage.checksum)
+        self._ledger = Ledger(geometry, checksum=storage.checksum)
+        self._threads = CopyThreads(geometry, self.link, self._ledger, copy_threads, storage.lba_bytes)
+        self._ahead: ReadAhead | None = None
+        if read_ahead:
+            self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
         self._slots = [_Slot(geometry.largest_tensor_bytes, self.device) for _ in range(min(2, geometry.n_layers))]
         self._current = self._slots[0]
         self._stores: deque[Future[None]] = deque()
@@ -82,6 +89,11 @@ class KVStore:
         """
         geometry = self.geometry
         self.policy = policy(variant)
+        if variant.pipeline == "overlap_full" and not self._ahead:
+            raise ConfigurationError(
+                "variant.pipeline=overlap_full reads ahead through pinned memory that this store was made without; "
+                "make it with read_ahead=ReadAheadConfig()"
+            )
         kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
         in_flight_bytes = self._threads.n_threads * geometry.largest_tensor_bytes
         knob = knob_bytes(variant, b_pc_bytes, in_flight_bytes, kpu_bytes)
@@ -93,7 +105,10 @@ class KVStore:
 
     def _open_path(self, name: str, layers: list[int]) -> Path:
         if name == "direct":
-            return NvmeDirect(self.geometry, layers, self.storage, len(self._threads.buffers))
+            depths = [self.storage.queue_depth] * len(self._threads.buffers)
+            if self._ahead:
+                depths.append(self._ahead.depth(self.storage.queue_depth))
+            return NvmeDirect(self.geometry, layers, self.storage, depths)
         return PageCache(self.geometry, layers, self.storage, evict=name == "page_cache_evict")
 
     def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
@@ -146,6 +161,8 @@ class KVStore:
                 slot = self._spare()
                 self._load(layer, slot)
             self._current = slot
+            if self.policy.name == "overlap_full":  # else a layer is loaded when the one before has arrived
+                self._prefetch_after(layer)
             self._await(slot)
             self._prefetch_after(layer)
             rows = len(slot.rows) + room_tokens
@@ -191,12 +208,12 @@ class KVStore:
 
     @property
     def pinned(self) -> PinnedState:
-        return pinned_state(self._threads.buffers)
+        return pinned_state([*self._threads.buffers, *([self._ahead.buffer] if self._ahead else [])])
 
     @property
     def operations(self) -> list[Operation]:
         """Everything done so far, in the order of completion."""
-        return self._threads.operations
+        return self._ledger.operations
 
     def close(self) -> None:
         """End the copy threads and give all space back; safe to call twice.
@@ -205,6 +222,9 @@ class KVStore:
             StorageError: a device did not take its blocks back.
         """
         self._threads.close()
+        if self._ahead:
+            self._ahead.close()
+        self.link.close()
         with contextlib.ExitStack() as stack:
             while self.paths:
                 _, path = self.paths.popitem()
@@ -251,9 +271,14 @@ class KVStore:
             Transfer(self._path(tensor), tensor, slot.rows, self._view(slot, tensor, len(slot.rows)), moment, computed)
             for tensor in (TensorId(layer, "k"), TensorId(layer, "v"))
         ]
-        strategy = self.policy.strategy(transfers[0].path.name, moment)
-        slot.loads = self._threads.load(transfers, stagger=strategy == "cross")
+        slot.loads = self._start(transfers, self.policy.strategy(transfers[0].path.name, moment))
         watch(self.policy, transfers, slot.loads)
+
+    def _start(self, transfers: Sequence[Transfer], strategy: Strategy) -> list[Future[None]]:
+        """Load K and V of a layer; what cannot be read ahead goes through the copy threads."""
+        if self._ahead and strategy == "overlap_full" and isinstance(transfers[0].path, Queueing):
+            return [self._ahead.load(transfer, self._threads.last_write(transfer.tensor)) for transfer in transfers]
+        return self._threads.load(transfers, stagger=strategy == "cross")
 
     def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
         memory = slot.memory[tensor.kind == "v"][: n_rows * self.geometry.row_bytes(tensor)]

@@ -27,8 +27,8 @@ class Path(Protocol):
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None: ...
 
-    def native_bytes(self, thread: int) -> tuple[int, int]:
-        """Bytes that the thread has read and written so far and that the kernel does not account as block I/O."""
+    def device_bytes(self, thread: int) -> tuple[int, int]:
+        """Bytes that storage has read and written so far for this thread, which is the one that asks."""
         ...
 
     def io_mode(self) -> dict[str, object]: ...

@@ -29,7 +29,7 @@ def storage(directory: Path, **changes: object) -> StorageConfig:
 def open_path(name: str, geometry: KVGeometry, directory: Path) -> NvmeDirect | PageCache:
     layers = range(geometry.n_layers)
     if name == "direct":
-        return NvmeDirect(geometry, layers, storage(directory), copy_threads=1)
+        return NvmeDirect(geometry, layers, storage(directory), depths=[3])
     io, _, evict = name.partition("+")
     return PageCache(geometry, layers, storage(directory, page_cache_io=io), evict=bool(evict))
 

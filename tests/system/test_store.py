@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import StorageConfig, VariantConfig
+from dualblade.config import LinkPace, Pipeline, ReadAheadConfig, StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, LayerShape, TensorId
+from dualblade.link import HostLink, Link, PacedLink
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.store import KVStore
 
@@ -41,18 +42,35 @@ def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor,
     return k, v
 
 
+LINKS: dict[str, Link] = {
+    "host": HostLink(),
+    "paced": PacedLink(LinkPace(gb_per_s=100.0, source="a test")),
+}
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("pipeline", "link", "threads"),
+    [
+        ("none", "host", 1),
+        ("adaptive", "host", 2),
+        ("cross", "paced", 3),
+        ("overlap_full", "host", 2),
+        ("overlap_full", "paced", 2),
+    ],
+)
 @pytest.mark.parametrize("layers", [MIXED, MIXED[:1], MIXED[1:] * 3], ids=["odd", "single", "even"])
 def test_fetch_gives_what_was_appended(
-    disk_path: Path, variant: str, threads: int, layers: tuple[LayerShape, ...]
+    disk_path: Path, variant: str, pipeline: Pipeline, link: str, threads: int, layers: tuple[LayerShape, ...]
 ) -> None:
     """Decode with chunks of several sizes, a crop in the middle, and every fetched byte compared."""
     torch.manual_seed(threads)
     geometry = KVGeometry(layers, batch_size=3, capacity_tokens=40, dtype="bfloat16")
     model: list[list[torch.Tensor]] = [[] for _ in layers]
-    with KVStore(geometry, storage(disk_path), copy_threads=threads) as store:
-        plan = store.bind(VARIANTS[variant], half_budget(geometry, VARIANTS[variant], threads))
+    ahead = ReadAheadConfig(pieces=3, piece_bytes=4096) if pipeline == "overlap_full" else None
+    point = dataclasses.replace(VARIANTS[variant], pipeline=pipeline)
+    with KVStore(geometry, storage(disk_path), copy_threads=threads, link=LINKS[link], read_ahead=ahead) as store:
+        plan = store.bind(point, half_budget(geometry, VARIANTS[variant], threads))
         if variant in ("dual_blade", "cachepolicy_only") and len(layers) > 1:
             assert 0 < plan.n1 < len(layers)
         for step, n_tokens in enumerate([17, 1, 1, 4, 1, -6, 1, 1, 9, 1]):
