@@ -22,6 +22,7 @@ from dualblade.geometry import KVGeometry
 KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
 
 Pipeline = Literal["none", "intra", "cross", "adaptive", "overlap_full"]
+Source = Literal["replay", "model"]
 
 MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
 
@@ -75,18 +76,37 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class RecordsConfig:
+    """A folder of benchmark records to ask about (see `records.py`), and how prompts are made of them.
+
+    Each prompt begins with up to `examples` solved ones, as many as fit into the workload's prompt_tokens; `seed`
+    decides which records are asked about and which are examples.
+    """
+
+    task: Literal["entity_matching", "error_detection"]
+    path: str
+    examples: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.examples >= 0, f"workload.records.examples={self.examples}", "0 or more")
+
+
+@dataclass(frozen=True)
 class WorkloadConfig:
     """Sequences, prompt and generated tokens at the paper's own size (scale 1).
 
-    `source` is "replay" (the KV traffic without a model) or "model" (real weights, prompts from `prompts`).
+    `source` is "replay" (the KV traffic without a model) or "model" (real weights, which read the lines of the file
+    `prompts`, or questions about `records`).
     """
 
     name: str
     batch_size: int
     prompt_tokens: int
     generated_tokens: int
-    source: Literal["replay", "model"] = "replay"
+    source: Source = "replay"
     prompts: str | None = None
+    records: RecordsConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -363,6 +383,7 @@ __all__ = [
     "ModelConfig",
     "Pipeline",
     "ReadAheadConfig",
+    "RecordsConfig",
     "RunConfig",
     "StorageConfig",
     "VariantConfig",

@@ -6,7 +6,6 @@ A model run makes the same calls of the same store as a replay; its compute is t
 from __future__ import annotations
 
 import ctypes
-from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry, LayerShape
 from dualblade.model_geometry import model_layers
 from dualblade.phases import PhaseTimes
+from dualblade.prompts import Prompts, make_prompts
 from dualblade.replay import Progress
 from dualblade.roofline import ComputeTime
 from dualblade.sequences import Sequences
@@ -57,7 +57,9 @@ class Generation:
         self._store = store
         self._model = model
         self._iterations = config.iterations
-        self._inputs = _tokenize(config, model)
+        self._prompt_tokens = config.workload.prompt_tokens
+        self._prompts = make_prompts(config, lambda text: len(model.tokenizer(text)["input_ids"]))
+        self._inputs = _tokenize(self._prompts, config, model)
         self._warm_up()
 
     def run(self, progress: Progress) -> PhaseTimes:
@@ -66,10 +68,10 @@ class Generation:
         Every sequence gets the same number of tokens, whether or not its text has come to an end.
         """
         clock = _Clock(self._store, self._iterations, progress)
-        cache = StoredCache(self._model.layers, Sequences.on(self._store))
+        cache = StoredCache(self._model.layers, Sequences.on(self._store, self._prompt_tokens))
         ids = self._generate(self._iterations + 1, cache=cache, stopping_criteria=StoppingCriteriaList([clock]))
         text = self._model.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        self.tokens = {"ids": ids.tolist(), "text": text}
+        self.tokens = {"ids": ids.tolist(), "text": text, "answers": self._prompts.score(text)}
         return clock.times
 
     def _generate(self, n_tokens: int, **how: Any) -> torch.Tensor:
@@ -89,8 +91,13 @@ class Generation:
         """Take, before memory is limited, what prefill will need: its activations, and K and V on their way."""
         tensor_bytes = self._model.geometry.largest_tensor_bytes
         on_their_way = [torch.zeros(tensor_bytes, dtype=torch.uint8) for _ in range(QUEUED_STORES + 2)]
-        self._generate(1, use_cache=False)
+        self._generate(1, use_cache=False, prefill_chunk_size=None)  # chunks take a cache, and less than this
         del on_their_way
+
+
+def load_libraries() -> None:
+    """Import what transformers puts off until it loads a model; any one brings in what all of them use."""
+    assert transformers.LlamaForCausalLM
 
 
 def keep_freed_memory() -> None:
@@ -170,29 +177,13 @@ def _hold_against(model: ModelConfig, shapes: tuple[LayerShape, ...]) -> None:
             )
 
 
-def _tokenize(config: RunConfig, model: LoadedModel) -> Any:
+def _tokenize(prompts: Prompts, config: RunConfig, model: LoadedModel) -> Any:
     """Prompts of exactly `prompt_tokens` tokens: padded on the left, or cut at the end."""
     return model.tokenizer(
-        _prompts(config),
+        prompts.texts,
         padding="max_length",
         truncation=True,
         max_length=config.workload.prompt_tokens,
         return_tensors="pt",
         return_token_type_ids=False,
     ).to(model.device)
-
-
-def _prompts(config: RunConfig) -> list[str]:
-    """As many lines of the workload's file as the batch has sequences, from the top again if there are fewer."""
-    name = config.workload.prompts
-    if name is None:
-        raise ConfigurationError("workload.prompts is not set; give a text file with one prompt per line")
-    try:
-        lines = [line for line in Path(name).read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise ConfigurationError(
-            f"workload.prompts={name} cannot be read: {error.strerror}; give a text file with one prompt per line"
-        ) from None
-    if not lines:
-        raise ConfigurationError(f"workload.prompts={name} has no lines; write one prompt per line")
-    return list(islice(cycle(lines), config.batch_size))

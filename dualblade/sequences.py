@@ -26,19 +26,20 @@ _outside_inference_mode = torch.inference_mode(False)
 class Sequences:
     """The tokens so far of each sequence; the store is opened for the dtype and the device of the first ones."""
 
-    def __init__(self, n_lanes: int, capacity_tokens: int, open_store: OpenStore) -> None:
+    def __init__(self, n_lanes: int, capacity_tokens: int, open_store: OpenStore, prompt_tokens: int = 1) -> None:
         self.capacity_tokens = capacity_tokens
         self.store: KVStore | None = None
         self.speculative = False
         self._open_store = open_store
+        self._prompt_tokens = prompt_tokens
         self._lanes = Lanes(n_lanes, capacity_tokens)
         self._iteration = 0
 
     @classmethod
-    def on(cls, store: KVStore) -> Sequences:
-        """New sequences on a store that is open, bound and empty."""
+    def on(cls, store: KVStore, prompt_tokens: int) -> Sequences:
+        """New sequences on a store that is open, bound and empty, for prompts of a length that is known."""
         geometry = store.geometry
-        sequences = cls(geometry.batch_size, geometry.capacity_tokens, _refuse)
+        sequences = cls(geometry.batch_size, geometry.capacity_tokens, _refuse, prompt_tokens)
         sequences.store = store
         return sequences
 
@@ -88,12 +89,15 @@ class Sequences:
         return self._lanes.gather(tokens, slot).permute(1, 2, 0, 3)
 
     def _begin(self, store: KVStore, n_tokens: int) -> None:
-        """A forward pass starts: it decodes when it brings one token, or, drafting, several behind the prompt."""
-        if self.length() and (n_tokens == 1 or self.speculative):
+        """A forward pass starts: it decodes when it brings one token, or, drafting, several behind the prompt.
+
+        A prompt may come in chunks, the last of them of one token: only its length tells that it is no decoding.
+        """
+        if self.length() >= self._prompt_tokens and (n_tokens == 1 or self.speculative):
             self._iteration += 1
             store.moment = Moment("decode", self._iteration)
         else:
-            store.moment = Moment()
+            store.moment = Moment(more_prompt=self.length() + n_tokens < self._prompt_tokens)
 
     @_outside_inference_mode
     def crop(self, length_tokens: int) -> None:

@@ -38,13 +38,18 @@ class Path(Protocol):
 
 @dataclass(frozen=True)
 class Moment:
-    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ..."""
+    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ...
+
+    `more_prompt`: the prompt comes in chunks, and this one is not its last.
+    """
 
     phase: str = "prefill"
     iteration: int = 0
+    more_prompt: bool = False
 
     def next(self) -> Moment:
-        return Moment("decode", self.iteration + 1)
+        """Of the forward pass after this one."""
+        return self if self.more_prompt else Moment("decode", self.iteration + 1)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ class Point:
         }
         identity["run"]["model"]["weights"] = _file_name(run.model.weights)
         identity["run"]["storage"]["records"] = None
+        if run.workload.records:
+            identity["run"]["workload"]["records"]["path"] = _file_name(run.workload.records.path)
         del identity["config"]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

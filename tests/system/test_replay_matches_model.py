@@ -71,3 +71,21 @@ def test_the_operations_of_a_model_are_those_of_its_replay(
 
 def ignore(phase: str, done: int, of: int) -> None:
     """Nobody watches the progress."""
+
+
+@pytest.mark.parametrize("chunk_tokens", [8, 23])
+def test_a_prompt_in_chunks_is_all_prefill(weights: Path, disk_path: Path, chunk_tokens: int) -> None:
+    """Chunks of 8, 8 and 8 tokens, or of 23 and 1: only what comes after them, or is read ahead for it, decodes."""
+    config = RunConfig.from_mapping(tiny_llama_run(weights, disk_path))
+    prompt_tokens = config.workload.prompt_tokens
+    model = LoadedModel(config)
+    model.weights.generation_config.prefill_chunk_size = chunk_tokens
+    with KVStore(model.geometry, config.storage) as store:
+        store.bind(VARIANTS["dual_blade"], 0)
+        model.start(store, config).run(ignore)
+        operations = store.operations
+    for operation in operations:
+        tokens = operation.first_row + operation.rows  # written so far, or read
+        past = tokens if operation.op == "read" else tokens - 1
+        assert operation.iteration == max(0, past - prompt_tokens + 1), operation
+    assert {operation.phase for operation in operations if operation.iteration == 0} == {"prefill"}

@@ -110,6 +110,24 @@ def test_the_ten_wrangling_tasks_have_the_papers_lengths() -> None:
     assert {name: (w.prompt_tokens, w.generated_tokens) for name, w in workloads.items()} == WRANGLING
 
 
+def test_records_are_asked_about_at_the_published_lengths_with_the_papers_share_of_page_cache() -> None:
+    names = [name for name in choices("workload") if name.startswith("records_") and not name.endswith("_sample")]
+    assert len(names) == 8
+    for name in names:
+        replay = point(f"workload={name.removeprefix('records_')}", "scale=1")
+        records = point(f"workload={name}", "model=smollm2_135m", "records_dir=elsewhere")
+        workload = records.run.workload
+        assert (workload.prompt_tokens, workload.generated_tokens) == WRANGLING[replay.run.workload.name]
+        assert records.budget_ratio == pytest.approx(3 * GB / replay.working_set_bytes, abs=0.005)
+        assert workload.records is not None
+        assert workload.records.path.startswith("elsewhere/")
+
+
+def test_records_are_the_same_wherever_they_lie() -> None:
+    hashes = {point("workload=records_em_beer", f"records_dir={place}").config_hash for place in ("here", "/there")}
+    assert len(hashes) == 1
+
+
 def test_text_has_a_prompt_for_every_sequence() -> None:
     workload = point("workload=text", "model=smollm2_135m").run.workload
     assert workload.source == "model"

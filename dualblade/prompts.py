@@ -1,0 +1,102 @@
+"""What a model run is given to read: the lines of a text file, or questions about records with solved examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from dualblade.config import RunConfig
+from dualblade.errors import ConfigurationError
+from dualblade.records import Question, Task, load_task
+
+CountTokens = Callable[[str], int]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """One text for each sequence of the batch; `expected` are the right answers, where there are any."""
+
+    texts: list[str]
+    expected: list[str] | None = None
+    n_examples: int = 0
+
+    def score(self, texts: list[str]) -> dict[str, Any] | None:
+        """Hold what was generated against the right answers; None where there are none.
+
+        An answer counts by its first word. `one_answer` is the accuracy of always giving the commoner one.
+        """
+        if self.expected is None:
+            return None
+        given = [_first_word(text) for text in texts]
+        right = sum(one == other for one, other in zip(given, self.expected, strict=True))
+        of = len(self.expected)
+        return {
+            "expected": self.expected,
+            "given": given,
+            "right": right,
+            "of": of,
+            "accuracy": right / of,
+            "one_answer": max(Counter(self.expected).values()) / of,
+            "examples": self.n_examples,
+        }
+
+
+def make_prompts(config: RunConfig, count_tokens: CountTokens) -> Prompts:
+    """The prompts of a run.
+
+    Raises:
+        ConfigurationError: their files cannot be used, or a question is longer than a prompt.
+    """
+    workload = config.workload
+    if (workload.prompts is None) == (workload.records is None):
+        raise ConfigurationError(
+            f"workload.prompts={workload.prompts} and workload.records={workload.records} are "
+            f"{'not set' if workload.prompts is None else 'both set'}; give either a text file with one prompt per "
+            "line or a folder of records"
+        )
+    if workload.prompts is not None:
+        return Prompts(_read_lines(workload.prompts, config.batch_size))
+    assert workload.records is not None
+    task = load_task(workload.records, config.batch_size)
+    n_examples = _fitting(task, workload.prompt_tokens, count_tokens)
+    texts = [_few_shot(task, question, n_examples) for question in task.questions]
+    return Prompts(texts, [question.answer for question in task.questions], n_examples)
+
+
+def _fitting(task: Task, prompt_tokens: int, count_tokens: CountTokens) -> int:
+    """The most examples with which every prompt of the batch keeps within its tokens."""
+    for n_examples in range(len(task.examples), -1, -1):
+        longest = max(count_tokens(_few_shot(task, question, n_examples)) for question in task.questions)
+        if longest <= prompt_tokens:
+            return n_examples
+    raise ConfigurationError(
+        f"workload.prompt_tokens={prompt_tokens} is too short: the longest question alone takes {longest} tokens; "
+        f"set workload.prompt_tokens={longest} or more"
+    )
+
+
+def _few_shot(task: Task, question: Question, n_examples: int) -> str:
+    solved = [f"{example.text}\n{task.noun}: {example.answer}" for example in task.examples[:n_examples]]
+    return "\n\n".join([*solved, f"{question.text}\n{task.noun}:"])
+
+
+def _first_word(text: str) -> str:
+    words = text.split()
+    return words[0].strip(".,:;!") if words else ""
+
+
+def _read_lines(name: str, n_lines: int) -> list[str]:
+    """As many lines of a file as the batch has sequences, from the top again if there are fewer."""
+    try:
+        lines = [line for line in Path(name).read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise ConfigurationError(
+            f"workload.prompts={name} cannot be read: {error.strerror}; give a text file with one prompt per line"
+        ) from None
+    if not lines:
+        raise ConfigurationError(f"workload.prompts={name} has no lines; write one prompt per line")
+    return list(islice(cycle(lines), n_lines))

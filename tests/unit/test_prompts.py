@@ -1,0 +1,80 @@
+"""Few-shot prompts that fit their tokens, and what their answers score."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dualblade.config import RecordsConfig, RunConfig, WorkloadConfig
+from dualblade.errors import ConfigurationError
+from dualblade.prompts import Prompts, make_prompts
+from experiments.point import Point
+from experiments.sweep import compose_points
+
+LETTERS = [chr(ord("a") + n) for n in range(12)]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> RecordsConfig:
+    """Records of one word each, so that a prompt of k examples has a length that is easily told."""
+    lines = [f"COL x VAL {letter} \tCOL x VAL {letter} \t{n % 2}\n" for n, letter in enumerate(LETTERS)]
+    for name in ("valid.txt", "test.txt"):
+        (tmp_path / name).write_text("".join(lines))
+    return RecordsConfig("entity_matching", str(tmp_path))
+
+
+def run(prompt_tokens: int, **workload: object) -> RunConfig:
+    (config,) = compose_points([])
+    settings = WorkloadConfig("test", 4, prompt_tokens, 3, source="model")
+    return dataclasses.replace(
+        Point.from_config(config).run,
+        scale=1,
+        workload=dataclasses.replace(settings, **workload),  # type: ignore[arg-type]
+    )
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+# A question alone has 9 words (`A: x: a B: x: a A and B:`), and each example 10 more.
+@pytest.mark.parametrize(("prompt_tokens", "examples"), [(9, 0), (18, 0), (19, 1), (29, 2), (200, 10)])
+def test_as_many_examples_as_fit_come_before_each_question(
+    records: RecordsConfig, prompt_tokens: int, examples: int
+) -> None:
+    prompts = make_prompts(run(prompt_tokens, records=records), words)
+    assert prompts.n_examples == examples
+    assert [words(text) for text in prompts.texts] == [9 + 10 * examples] * 4
+    assert all(text.endswith("\nA and B:") for text in prompts.texts)
+    assert sorted(prompts.expected or []) == ["different"] * 2 + ["same"] * 2
+
+
+def test_a_prompt_that_cannot_hold_its_question_is_refused(records: RecordsConfig) -> None:
+    with pytest.raises(ConfigurationError, match=r"the longest question alone takes 9 tokens; .*prompt_tokens=9 or"):
+        make_prompts(run(8, records=records), words)
+
+
+def test_prompts_come_from_one_place(records: RecordsConfig) -> None:
+    with pytest.raises(ConfigurationError, match="not set; give either a text file"):
+        make_prompts(run(9), words)
+    with pytest.raises(ConfigurationError, match="both set; give either a text file"):
+        make_prompts(run(9, records=records, prompts="prompts.txt"), words)
+
+
+def test_an_answer_counts_by_its_first_word() -> None:
+    prompts = Prompts(["?"] * 4, ["yes", "no", "no", "no"], n_examples=2)
+    assert prompts.score([" yes\n\n", " No", "no, it", ""]) == {
+        "expected": ["yes", "no", "no", "no"],
+        "given": ["yes", "No", "no", ""],
+        "right": 2,
+        "of": 4,
+        "accuracy": 0.5,
+        "one_answer": 0.75,
+        "examples": 2,
+    }
+
+
+def test_lines_of_a_text_have_no_right_answers() -> None:
+    assert Prompts(["Once upon a time"]).score([" there was"]) is None
