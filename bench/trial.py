@@ -43,7 +43,7 @@ def session(storage: StorageConfig) -> Iterator[Bench]:
         stack.enter_context(exclusive(state / "lock"))
         journal = Journal(state / "journal.json")
         journal.clear()
-        holder = stack.enter_context(running(["--hold"], None, state / "holder.log", DEADLINE_S))
+        holder = stack.enter_context(running(["--hold", "replay"], None, state / "holder.log", DEADLINE_S))
         if holder.wait_for("ready") is None:
             raise MachineError("the engine does not start; run `make setup`")
         folder = stack.enter_context(scratch_folder(Path(storage.directory), 0, journal))

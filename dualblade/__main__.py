@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from dualblade.budget import measure_budget
-from dualblade.config import RunConfig
+from dualblade.config import RunConfig, Source
 from dualblade.errors import DualBladeError
 from dualblade.io_log import prepare_log, write_log
 from dualblade.link import open_link
@@ -31,9 +32,7 @@ def main() -> int:
     """Run, or with `--hold` only keep the libraries mapped until standard input closes."""
     arguments = _parse()
     if arguments.hold:
-        _say("ready")
-        sys.stdin.read()
-        return 0
+        return _hold(arguments.hold)
     run_dir: Path = arguments.run_dir
     variant = None
     try:
@@ -74,6 +73,18 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     write_result(result, run_dir / "result.json")
 
 
+def _hold(source: str) -> int:
+    """Keep what runs of a source import mapped, until standard input closes."""
+    if source == "model":
+        from dualblade.generation import load_libraries
+
+        load_libraries()
+    prepare_log()
+    _say("ready")
+    sys.stdin.read()
+    return 0
+
+
 def _load_model(config: RunConfig) -> LoadedModel | None:
     """The model of a run that has one; only then is transformers imported, and a core wanted for compute."""
     if config.workload.source == "replay":
@@ -105,7 +116,8 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dualblade", description="one run of the engine")
     parser.add_argument("run_dir", type=Path, nargs="?", help="folder with config.yaml; results go there")
     parser.add_argument("--handshake", action="store_true", help="wait for a line on standard input before the run")
-    parser.add_argument("--hold", action="store_true", help="keep the engine's libraries in memory until input ends")
+    sources = typing.get_args(Source)
+    parser.add_argument("--hold", choices=sources, help="keep the libraries of such runs in memory until input ends")
     arguments = parser.parse_args()
     if arguments.run_dir is None and not arguments.hold:
         parser.error("give the run directory, or --hold")
