@@ -1,6 +1,6 @@
-"""Relative changes between two variants, from pairs of runs of the same limit and repetition.
+"""Relative changes from pairs of runs that differ in one setting alone.
 
-Pairs are what the blocked sweep makes comparable: both runs of a pair met the machine in the same hour.
+Pairs of one repetition are what the blocked sweep makes comparable: both runs met the machine in the same hour.
 """
 
 from __future__ import annotations
@@ -9,17 +9,23 @@ import pandas as pd
 
 from analysis.stats import summarise
 
+VARIANT = "config.variant.name"
+TURN = "config.repetition"
 
-def changes(runs: pd.DataFrame, variant: str, reference: str, metric: str, by: str = "memory_gb") -> pd.DataFrame:
-    """`variant / reference - 1` of `metric`, one row per pair: columns `by`, change."""
-    of = {
-        name: runs[runs["config.variant.name"] == name].groupby([by, "config.repetition"])[metric].median()
-        for name in (variant, reference)
+
+def changes(runs: pd.DataFrame, setting: str, value: str, reference: str, metric: str, by: list[str]) -> pd.DataFrame:
+    """`metric` with `value` over `metric` with `reference`, less 1: one row per pair, columns `by`, repetition, change.
+
+    Runs pair up when they are equal in the columns `by` and in repetition; several such runs count by their median.
+    """
+    keys = [*by, TURN]
+    medians = {
+        name: runs[runs[setting] == name].groupby(keys, dropna=False)[metric].median() for name in (value, reference)
     }
-    ratio = (of[variant] / of[reference] - 1).dropna()
-    return ratio.rename("change").reset_index()[[by, "change"]]
+    return (medians[value] / medians[reference] - 1).dropna().rename("change").reset_index()
 
 
 def change_by_limit(runs: pd.DataFrame, variant: str, reference: str, metric: str) -> pd.DataFrame:
-    """Medians and intervals over the pairs: columns memory_gb, median, low, high, runs."""
-    return summarise(changes(runs, variant, reference, metric), ["memory_gb"], "change")
+    """Of variants, over the pairs at each limit: columns memory_gb, median, low, high, runs."""
+    pairs = changes(runs, VARIANT, variant, reference, metric, ["memory_gb"])
+    return summarise(pairs, ["memory_gb"], "change")

@@ -1,7 +1,7 @@
 """The paper's claims against what was measured: `claims.yaml` states them, a judge each decides.
 
-A claim gets one finding per setup (testbed and SSD). The first one that could be judged is its verdict: real devices
-come before emulated ones, and findings of different setups are never merged into one number.
+A claim gets one finding per setup (testbed, SSD and device). The first one that could be judged is its verdict: real
+devices come before emulated ones, and findings of different setups are never merged into one number.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
         finding = decide(claim, setup)
     except Untestable as reason:
         return Finding(Verdict.NOT_TESTABLE, testbed=setup.name, reason=sentence(str(reason)))
-    return replace(_capped(claim, finding, setup.emulated), testbed=setup.name)
+    return replace(_capped(claim, finding, setup.stated), testbed=setup.name)
 
 
-def _capped(claim: Claim, finding: Finding, emulated: bool) -> Finding:
-    """An emulated device cannot reproduce a size, only its direction."""
-    if not (emulated and claim.magnitude and finding.verdict is Verdict.REPRODUCED):
+def _capped(claim: Claim, finding: Finding, stated: str) -> Finding:
+    """What is emulated or paced cannot reproduce a size, only its direction."""
+    if not (stated and claim.magnitude and finding.verdict is Verdict.REPRODUCED):
         return finding
-    reason = f"{finding.reason} The device is emulated, so its size says nothing: direction only.".strip()
+    reason = f"{finding.reason} With {stated}, sizes are those that were stated: direction only.".strip()
     return replace(finding, verdict=Verdict.DIRECTION, reason=reason)
 
 

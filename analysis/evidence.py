@@ -1,4 +1,4 @@
-"""What claims are judged from: the valid runs of each setup (testbed and SSD), comparable among themselves.
+"""What claims are judged from: the valid runs of each setup, comparable among themselves.
 
 A run is valid for latencies and hit rates when it finished, loads, had a memory limit and was not traced: a tracer
 takes time from the path it looks at. What a trace shows is judged from traced runs, among runs of the same trace.
@@ -9,29 +9,29 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from analysis import metrics
 from analysis.load import Results, load, optional
-from analysis.selection import comparable, split_by_ssd
+from analysis.selection import SSD_COLUMNS, comparable
 
 UNTRACED = "none"
+SETUP_COLUMNS = (*SSD_COLUMNS, "config.storage.name", "config.device.name")
+DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs of one testbed and SSD, indexed by their folder below `results_dir`, with a column per metric."""
+    """Runs of one testbed, SSD and device, indexed by their folder below the results, with a column per metric.
 
-    testbed: str
-    ssd: str
-    emulated: bool
+    `stated` says what in it is emulated or paced; empty where all of it is real.
+    """
+
+    name: str
+    stated: str
     runs: pd.DataFrame
-    results_dir: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.testbed}, {self.ssd}" + (" (emulated)" if self.emulated else "")
 
     @functools.cached_property
     def comparable(self) -> pd.DataFrame:
@@ -41,7 +41,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All setups, those on real devices first, then those with most runs."""
+    """All setups, the real ones first, then those with most runs."""
 
     setups: tuple[Setup, ...]
     results: Results
@@ -51,9 +51,9 @@ class Evidence:
 def gather(results_dir: Path) -> Evidence:
     """Load the results and sort the runs by setup."""
     results = metrics.with_metrics(load(results_dir))
-    runs = results.runs
-    setups = [_setup(group, results_dir) for _, group in split_by_ssd(runs)]
-    setups.sort(key=lambda setup: (setup.emulated, -len(setup.runs), setup.name))
+    groups = results.runs.reindex(columns=SETUP_COLUMNS).groupby(list(SETUP_COLUMNS), dropna=False).groups
+    setups = [_setup(results.runs.loc[index]) for index in groups.values()]
+    setups.sort(key=lambda setup: (bool(setup.stated), -len(setup.runs), setup.name))
     return Evidence(tuple(setups), results, results_dir)
 
 
@@ -62,13 +62,25 @@ def trace_name(runs: pd.DataFrame) -> pd.Series:
     return optional(runs, "config.trace.name").fillna(UNTRACED).astype(str)
 
 
-def _setup(runs: pd.DataFrame, results_dir: Path) -> Setup:
-    first = runs.iloc[0]
-    names = (first.get(f"environment.storage.{key}") for key in ("model", "serial", "name"))
-    return Setup(
-        testbed=str(first["config.testbed.name"]),
-        ssd=next((name for name in names if isinstance(name, str)), "unknown disk"),
-        emulated=bool(optional(runs, "environment.emulated").astype("boolean").fillna(False).any()),
-        runs=runs,
-        results_dir=results_dir,
-    )
+def is_true(value: Any) -> bool:
+    """Of a field that may be missing."""
+    return bool(pd.notna(value) and value)
+
+
+def _setup(runs: pd.DataFrame) -> Setup:
+    run = runs.iloc[0]
+    disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
+    names = [run["config.testbed.name"], disk, *(run.get(f"config.{part}.name") for part in ("storage", "device"))]
+    stated = _stated(run)
+    name = ", ".join(name for name in names if isinstance(name, str))
+    return Setup(f"{name} ({stated})" if stated else name, stated, runs)
+
+
+def _stated(run: pd.Series) -> str:
+    """What does not run at its own speed."""
+    parts = {
+        "emulated machine and SSD": is_true(run.get("environment.emulated")),
+        "paced SSD": pd.notna(run.get("config.storage.pace.read_gb_per_s")),
+        "paced link": run.get("config.device.link") == "paced",
+    }
+    return ", ".join(name for name, present in parts.items() if present)

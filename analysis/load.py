@@ -39,6 +39,10 @@ def _is_number(value: Any) -> bool:
     return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
 
 
+def _is_step(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("strategy"), str)
+
+
 TEXT = Kind("a text", lambda value: isinstance(value, str))
 SWITCH = Kind("true or false", lambda value: isinstance(value, bool))
 COUNT = Kind("a whole number", _is_count)
@@ -46,6 +50,7 @@ POSITIVE = Kind("a positive whole number", lambda value: _is_count(value) and va
 NUMBER = Kind("a finite number", _is_number)
 NUMBERS = Kind("a list of finite numbers", lambda value: isinstance(value, list) and all(map(_is_number, value)))
 MAPPINGS = Kind("a list of mappings", lambda value: isinstance(value, list) and all(isinstance(v, dict) for v in value))
+STEPS = Kind("a list of iterations", lambda value: isinstance(value, list) and all(map(_is_step, value)))
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 
 REQUIRED: dict[str, Kind] = {
@@ -77,6 +82,10 @@ OPTIONAL: dict[str, Kind] = {
     "config.device.copy_threads": POSITIVE,
     "config.device.gpu.name": TEXT,
     "config.trace.name": TEXT,
+    "config.variant.pipeline": TEXT,
+    "config.storage.name": TEXT,
+    "config.device.link": TEXT,
+    "config.storage.pace.read_gb_per_s": NUMBER,
     "environment.emulated": SWITCH,
     "environment.code_dirty": SWITCH,
     "environment.code_revision": TEXT,
@@ -88,7 +97,13 @@ OPTIONAL: dict[str, Kind] = {
     "environment.storage.file_system": TEXT,
     "result.bytes.prefill.device_write": COUNT,
     "result.bytes.decode.device_write": COUNT,
+    "result.phases.decode.storage_stall_s": NUMBER,
+    "result.phases.decode.wall_s": NUMBER,
+    "result.phases.prefill.storage_stall_s": NUMBER,
+    "result.phases.prefill.wall_s": NUMBER,
     "result.pinned.bytes": COUNT,
+    "result.pipeline.groups.direct.choice": TEXT,
+    "result.pipeline.groups.direct.iterations": STEPS,
     "result.plan.kpu_bytes": POSITIVE,
     "result.plan.layers": TEXTS,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.claims import Judge
-from analysis.judges import cost, hit_rate, latency
+from analysis.judges import cost, hit_rate, latency, phases, pipeline
 
 JUDGES: Mapping[str, Judge] = {
     "C1": latency.prefill_latency,
@@ -16,5 +16,8 @@ JUDGES: Mapping[str, Judge] = {
     "C7": latency.direct_is_flat,
     "C8": latency.fastest_everywhere,
     "C9": hit_rate.follows_memory,
+    "C10": phases.share_of_disk,
+    "C17": pipeline.adaptive_choice,
+    "C18": pipeline.converges_to_cross,
     "C22": cost.pinned_memory,
 }

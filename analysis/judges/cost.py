@@ -6,13 +6,14 @@ import pandas as pd
 
 from analysis.claims import Claim, Finding, Untestable, Verdict
 from analysis.evidence import Setup
+from analysis.judges.pipeline import probing_iterations
 from analysis.judges.wording import basis, names
 from analysis.load import optional
 from analysis.stats import interval
 
 
 def pinned_memory(claim: Claim, setup: Setup) -> Finding:
-    """C22: page-locked bytes against copy threads x one tensor."""
+    """C22: page-locked bytes against copy threads x one tensor, and iterations given to probing."""
     runs = setup.comparable
     runs = runs[runs["config.variant.name"] == "dual_blade"]
     columns = ("result.pinned.bytes", "config.device.copy_threads", "result.plan.kpu_bytes")
@@ -20,10 +21,12 @@ def pinned_memory(claim: Claim, setup: Setup) -> Finding:
     ratio = (pinned_bytes / (threads * pair_bytes / 2)).dropna()
     if ratio.empty:
         raise Untestable("it takes runs of dual_blade that recorded their page-locked bytes")
-    measured = ratio.median()
-    if measured <= claim.thresholds["memory"]:
+    measured, probing = ratio.median(), probing_iterations(runs)
+    if measured <= claim.thresholds["memory"] and (probing <= 1).all():
         verdict = Verdict.REPRODUCED
     else:
         verdict = Verdict.DIRECTION if measured <= claim.thresholds["loose"] else Verdict.CONTRADICTED
     text = f"{measured:.2f} x N_threads x M_pin ({pinned_bytes.median() / 1e6:.0f} MB)"
+    if len(probing):
+        text += f"; at most {probing.max():.0f} probing iterations"
     return Finding(verdict, measured, interval(ratio), text, names(runs.loc[ratio.index]), reason=basis(runs))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.evidence import Evidence, Setup
+from analysis.evidence import Evidence, Setup, is_true
 from analysis.load import optional
 from analysis.stats import summarise
 from analysis.style import looks
@@ -99,7 +99,7 @@ def _run_cells(run: pd.Series) -> Row:
         f"{run['decode_s_per_token']:.3f} s",
         "-" if pd.isna(hit_rate) else f"{hit_rate:.1%}",
         _written(run),
-        str(run.get("environment.code_revision"))[:10] + ("*" if run.get("environment.code_dirty") is True else ""),
+        str(run.get("environment.code_revision"))[:10] + ("*" if is_true(run.get("environment.code_dirty")) else ""),
         str(run["environment.started_at"])[:16].replace("T", " "),
     )
 
@@ -140,8 +140,8 @@ MACHINE = {
 def machine(setup: Setup) -> Table:
     """What a setup's runs were measured on; several values where it changed between runs."""
     rows = [(label, _values(optional(setup.runs, column))) for label, column in MACHINE.items()]
-    emulated = "yes: no absolute time of it says anything about an SSD" if setup.emulated else "no"
-    rows.insert(0, ("Emulated", emulated))
+    stated = f"{setup.stated}: no absolute time says anything about an SSD" if setup.stated else "nothing"
+    rows.insert(0, ("Emulated or paced", stated))
     return Table(setup.name, ("", ""), tuple(row for row in rows if row[1]))
 
 

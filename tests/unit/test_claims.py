@@ -17,6 +17,8 @@ from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, write_run
 LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 11.0)
 KV_GB = 1.0 + WORKING_SET_BYTES * 8 / 1e9
 
+SETUP = "local, synthetic disk, file, host"
+
 CLAIMS = {claim.id: claim for claim in read_claims()}
 Curve = Callable[[float], Mapping[str, Any]]
 
@@ -133,7 +135,7 @@ def test_a_verdict_follows_from_the_files(tmp_path: Path, case: str) -> None:
     write(tmp_path, curves)
     judgement = verdict_of(claim, tmp_path)
     assert judgement.verdict == verdict, judgement.finding
-    assert judgement.finding.testbed == "local, synthetic disk"
+    assert judgement.finding.testbed == SETUP
     decided = {name.split("/")[1].rpartition("-")[0] for name in judgement.finding.runs}
     assert decided <= set(curves) and len(judgement.finding.runs) >= 3
 
@@ -155,6 +157,57 @@ def test_memory_cost_is_held_against_threads_times_a_tensor(tmp_path: Path) -> N
         result = {"pinned": {"bytes": 2 * 10**6}, "plan.kpu_bytes": 2 * 10**6}
         write_run(results_dir, "dual_blade", result=result, config={"device.copy_threads": threads})
         assert verdict_of("C22", results_dir).verdict == verdict
+
+
+def stalled(decode_low: float, decode_high: float) -> Curve:
+    def fields(limit_gb: float) -> Mapping[str, Any]:
+        decode_s = decode_low if limit_gb < KV_GB else decode_high
+        return {
+            "phases": {
+                "decode": {"storage_stall_s": decode_s, "wall_s": 1.0},
+                "prefill": {"storage_stall_s": 0.25, "wall_s": 1.0},
+            }
+        }
+
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.68, 0.5, "reproduced"), (0.95, 0.5, "direction only"), (0.4, 0.5, "contradicted")],
+)
+def test_share_of_disk_time_is_read_from_the_phases(tmp_path: Path, low: float, high: float, verdict: str) -> None:
+    write(tmp_path, {"baseline": stalled(low, high)})
+    judgement = verdict_of("C10", tmp_path)
+    assert judgement.verdict == verdict
+    assert judgement.finding.measured == pytest.approx(100 * low)
+
+
+@pytest.mark.parametrize(("own_s", "verdict"), [(0.9, "reproduced"), (0.99, "direction only"), (1.1, "contradicted")])
+def test_adaptive_pipeline_is_held_against_intra_all_else_equal(tmp_path: Path, own_s: float, verdict: str) -> None:
+    for pipeline, seconds in (("adaptive", own_s), ("intra", 1.0), ("none", 5.0)):
+        config = {"variant.pipeline": pipeline}
+        curves = decode(dual_blade=seconds)
+        write(tmp_path, curves, config=config, experiment=pipeline)
+    judgement = verdict_of("C17", tmp_path)
+    assert judgement.verdict == verdict
+    assert judgement.finding.measured == pytest.approx(100 * (own_s - 1))
+    assert "5 ratios" in judgement.finding.text
+
+
+def test_pipeline_choice_and_probing_are_read_from_the_runs(tmp_path: Path) -> None:
+    for turn, choice in enumerate(["cross"] * 9 + ["intra"]):
+        steps = [{"iteration": i, "strategy": s} for i, s in enumerate(["intra", "intra", "cross", choice, choice], 1)]
+        result = {
+            "pipeline": {"policy": "adaptive", "groups": {"direct": {"choice": choice, "iterations": steps}}},
+            "pinned": {"bytes": 2 * 10**6},
+            "plan.kpu_bytes": 2 * 10**6,
+        }
+        write_run(tmp_path, "dual_blade", 4.0, turn, result=result)
+    assert verdict_of("C18", tmp_path).verdict == "reproduced"
+    assert verdict_of("C18", tmp_path).finding.measured == pytest.approx(90)
+    assert verdict_of("C22", tmp_path).verdict == "reproduced"
+    assert "1 probing" in verdict_of("C22", tmp_path).finding.text
 
 
 def test_every_claim_of_the_paper_is_there_and_says_how_it_is_judged() -> None:
@@ -196,7 +249,7 @@ def test_an_emulated_device_gives_the_direction_of_a_size_at_most(tmp_path: Path
     write(tmp_path, prefill(baseline=2.0, dual_blade=1.0), environment={"emulated": True})
     judgement = verdict_of("C1", tmp_path)
     assert judgement.verdict is Verdict.DIRECTION
-    assert "emulated" in judgement.finding.reason and "(emulated)" in str(judgement.finding.testbed)
+    assert "emulated" in judgement.finding.reason and "(emulated" in str(judgement.finding.testbed)
     write(tmp_path / "hits", hits(baseline=lambda gb: float(gb > 9)), environment={"emulated": True})
     assert verdict_of("C4", tmp_path / "hits").verdict is Verdict.REPRODUCED
 
@@ -208,8 +261,8 @@ def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: 
     judgement = verdict_of("C1", tmp_path)
     assert [finding.verdict for finding in judgement.findings] == [Verdict.CONTRADICTED, Verdict.DIRECTION]
     assert [finding.testbed for finding in judgement.findings] == [
-        "local, synthetic disk",
-        "local, QEMU NVMe Ctrl (emulated)",
+        SETUP,
+        "local, QEMU NVMe Ctrl, file, host (emulated machine and SSD)",
     ]
 
 

@@ -1,0 +1,40 @@
+"""Claims on where the time goes: C10."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.evidence import Setup
+from analysis.judges.wording import basis, in_percent, names, share
+from analysis.load import optional
+from analysis.stats import interval
+
+
+def share_of_disk(claim: Claim, setup: Setup) -> Finding:
+    """C10: the Baseline's storage stalls as a share of decode, at the lowest limit and at the highest."""
+    runs = setup.comparable
+    runs = runs[runs["config.variant.name"] == "baseline"]
+    stalls = {phase: _stalled(runs, phase) for phase in ("prefill", "decode")}
+    runs = runs[stalls["decode"].notna()]
+    if runs["memory_gb"].nunique() < 2:
+        raise Untestable("it takes Baseline runs at a low and a high memory limit that recorded where time went")
+    low, high = (runs[runs["memory_gb"] == limit].index for limit in (runs["memory_gb"].min(), runs["memory_gb"].max()))
+    measured = stalls["decode"][low].median()
+    ample, prefill = stalls["decode"][high].median(), stalls["prefill"][low].median()
+    if measured <= ample or measured <= prefill:
+        verdict = Verdict.CONTRADICTED
+    else:
+        near = abs(100 * measured - claim.published.values[-1]) <= claim.thresholds["points"]
+        verdict = Verdict.REPRODUCED if near else Verdict.DIRECTION
+    low_gb, high_gb = runs["memory_gb"].min(), runs["memory_gb"].max()
+    text = f"decode {share(measured)} at {low_gb:g} GB, {share(ample)} at {high_gb:g} GB; prefill {share(prefill)}"
+    ends = in_percent(interval(stalls["decode"][low]))
+    return Finding(verdict, 100 * measured, ends, text, names(runs.loc[[*low, *high]]), reason=basis(runs))
+
+
+def _stalled(runs: pd.DataFrame, phase: str) -> pd.Series:
+    """Share of a phase in which the computing thread waited for storage, 0 to 1. Source: `phases` of result.json."""
+    parts = (optional(runs, f"result.phases.{phase}.{name}") for name in ("storage_stall_s", "wall_s"))
+    stall_s, wall_s = (pd.to_numeric(part) for part in parts)
+    return stall_s / wall_s

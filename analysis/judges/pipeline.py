@@ -1,0 +1,73 @@
+"""Claims on the pipeline between storage and link: C17, C18."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.change import changes
+from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.evidence import UNTRACED, Setup, trace_name
+from analysis.judges.wording import basis, in_percent, names, percent
+from analysis.load import optional
+from analysis.selection import setup_columns
+from analysis.stats import interval
+
+PIPELINE = "config.variant.pipeline"
+ITERATIONS = "result.pipeline.groups.direct.iterations"
+CHOICE = "result.pipeline.groups.direct.choice"
+
+
+def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
+    """C17: decode with the adaptive choice against Overlap-Intra, all else equal."""
+    runs = _untraced(setup)
+    runs = runs[optional(runs, PIPELINE).isin(["adaptive", "intra"])]
+    if runs.empty:
+        raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
+    equal = [column for column in (*setup_columns(runs), "config.variant.name", "memory_gb") if _hashable(runs[column])]
+    pairs = changes(runs, PIPELINE, "adaptive", "intra", "decode_s_per_token", equal)
+    if pairs.empty:
+        raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
+    medians = pairs.groupby(equal, dropna=False)["change"].median()
+    change, ends = medians.median(), interval(medians if len(medians) > 1 else pairs["change"])
+    lower = change < 0 and (ends is None or ends[1] < 0)
+    if lower and 100 * change <= -claim.thresholds["lower_pct"]:
+        verdict = Verdict.REPRODUCED
+    else:
+        verdict = Verdict.DIRECTION if lower else Verdict.CONTRADICTED
+    text = f"{percent(change)} in the median over {len(medians)} ratios"
+    return Finding(verdict, 100 * change, in_percent(ends), text, names(runs), reason=basis(runs))
+
+
+def converges_to_cross(claim: Claim, setup: Setup) -> Finding:
+    """C18: the choice of the direct group in runs with the adaptive pipeline."""
+    runs = _untraced(setup)
+    choices = optional(runs, CHOICE).dropna()
+    if choices.empty:
+        raise Untestable("it takes runs with the adaptive pipeline and four decode iterations or more")
+    crossed = (choices == "cross").mean()
+    if 100 * crossed >= claim.thresholds["most_pct"]:
+        verdict = Verdict.REPRODUCED
+    else:
+        verdict = Verdict.DIRECTION if crossed > 0.5 else Verdict.CONTRADICTED
+    text = f"Cross in {(choices == 'cross').sum()} of {len(choices)} runs"
+    decided = runs.loc[choices.index]
+    return Finding(verdict, 100 * crossed, None, text, names(decided), reason=basis(decided))
+
+
+def probing_iterations(runs: pd.DataFrame) -> pd.Series:
+    """Warm decode iterations that the direct group ran with the pipeline it then did not choose, one value per run."""
+    groups = pd.DataFrame({"choice": optional(runs, CHOICE), "iterations": optional(runs, ITERATIONS)}).dropna()
+    counts = [_other(group.iterations, group.choice) for group in groups.itertuples()]
+    return pd.Series(counts, index=groups.index, dtype=float)
+
+
+def _other(iterations: list[dict[str, object]], choice: str) -> int:
+    return sum(iteration["strategy"] != choice for iteration in iterations[1:])
+
+
+def _untraced(setup: Setup) -> pd.DataFrame:
+    return setup.runs[trace_name(setup.runs) == UNTRACED]
+
+
+def _hashable(column: pd.Series) -> bool:
+    return not column.map(lambda value: isinstance(value, list | dict)).any()
