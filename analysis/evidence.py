@@ -26,12 +26,13 @@ DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "envi
 class Setup:
     """Runs of one testbed, SSD and device, indexed by their folder below the results, with a column per metric.
 
-    `stated` says what in it is emulated or paced; empty where all of it is real.
+    `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
     """
 
     name: str
     stated: str
     runs: pd.DataFrame
+    io: pd.DataFrame
 
     @functools.cached_property
     def comparable(self) -> pd.DataFrame:
@@ -51,8 +52,11 @@ class Evidence:
 def gather(results_dir: Path) -> Evidence:
     """Load the results and sort the runs by setup."""
     results = metrics.with_metrics(load(results_dir))
-    groups = results.runs.reindex(columns=SETUP_COLUMNS).groupby(list(SETUP_COLUMNS), dropna=False).groups
-    setups = [_setup(results.runs.loc[index]) for index in groups.values()]
+    keys = pd.concat([runs.reindex(columns=SETUP_COLUMNS) for runs in (results.runs, results.io)])
+    groups = keys.groupby(list(SETUP_COLUMNS), dropna=False).groups.values() if len(keys) else []
+    setups = [
+        _setup(*(runs.loc[runs.index.intersection(group)] for runs in (results.runs, results.io))) for group in groups
+    ]
     setups.sort(key=lambda setup: (bool(setup.stated), -len(setup.runs), setup.name))
     return Evidence(tuple(setups), results, results_dir)
 
@@ -67,13 +71,13 @@ def is_true(value: Any) -> bool:
     return bool(pd.notna(value) and value)
 
 
-def _setup(runs: pd.DataFrame) -> Setup:
-    run = runs.iloc[0]
+def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
+    run = (runs if len(runs) else io).iloc[0]
     disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
-    names = [run["config.testbed.name"], disk, *(run.get(f"config.{part}.name") for part in ("storage", "device"))]
-    stated = _stated(run)
-    name = ", ".join(name for name in names if isinstance(name, str))
-    return Setup(f"{name} ({stated})" if stated else name, stated, runs)
+    parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
+    chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
+    name, stated = ", ".join([run["config.testbed.name"], f"disk {disk}", *chosen]), _stated(run)
+    return Setup(f"{name} ({stated})" if stated else name, stated, runs, io)
 
 
 def _stated(run: pd.Series) -> str:

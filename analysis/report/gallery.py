@@ -46,7 +46,7 @@ def _exhibit(name: str, results: Results, judgements: list[Judgement], results_d
     selection = module.select(results)
     empty = Exhibit(
         name=name,
-        title=name.replace("_", " ").capitalize(),
+        title=name.replace("e2e", "end-to-end").replace("_", " ").capitalize(),
         subject=_subject(module.__doc__),
         command=sweep.command(name, results_dir),
         claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),

@@ -50,7 +50,7 @@ def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path) -
         machines=[tables.machine(setup) for setup in evidence.setups],
         run_head=tables.RUN_HEAD,
         runs=tables.run_list(evidence, used, out_dir),
-        n_loaded=len(evidence.results.runs),
+        n_loaded=len(evidence.results.runs) + len(evidence.results.io),
         skipped=evidence.results.skipped,
         results_dir=evidence.results_dir.name,
         measure=lambda experiment: sweep.command(experiment, evidence.results_dir),

@@ -71,7 +71,17 @@ class Run:
     cells: Row
 
 
-RUN_HEAD = ("Variant", "Limit", "Rep.", "Prefill", "Decode/token", "Hit rate", "Written", "Code", "Started (UTC)")
+RUN_HEAD = (
+    "Variant or path",
+    "Limit",
+    "Rep.",
+    "Prefill",
+    "Decode/token",
+    "Hit rate",
+    "Written",
+    "Code",
+    "Started (UTC)",
+)
 
 
 def run_list(evidence: Evidence, used: Iterable[str], out_dir: Path) -> list[Run]:
@@ -80,7 +90,8 @@ def run_list(evidence: Evidence, used: Iterable[str], out_dir: Path) -> list[Run
     return [
         Run(str(name), anchor(str(name)), _link(evidence.results_dir / str(name), out_dir), _run_cells(run))
         for setup in evidence.setups
-        for name, run in setup.runs.iterrows()
+        for runs in (setup.runs, setup.io)
+        for name, run in runs.iterrows()
         if name in wanted
     ]
 
@@ -90,6 +101,12 @@ def anchor(run: str) -> str:
 
 
 def _run_cells(run: pd.Series) -> Row:
+    origin = (
+        str(run.get("environment.code_revision"))[:10] + ("*" if is_true(run.get("environment.code_dirty")) else ""),
+        str(run["environment.started_at"])[:16].replace("T", " "),
+    )
+    if "config.io.path" in run:
+        return (str(run["config.io.path"]), "none", str(run["config.repetition"]), "-", "-", "-", "-", *origin)
     limit_gb, hit_rate = run["memory_gb"], run["decode_hit_rate"]
     return (
         str(run["config.variant.name"]),
@@ -99,8 +116,7 @@ def _run_cells(run: pd.Series) -> Row:
         f"{run['decode_s_per_token']:.3f} s",
         "-" if pd.isna(hit_rate) else f"{hit_rate:.1%}",
         _written(run),
-        str(run.get("environment.code_revision"))[:10] + ("*" if is_true(run.get("environment.code_dirty")) else ""),
-        str(run["environment.started_at"])[:16].replace("T", " "),
+        *origin,
     )
 
 
@@ -139,7 +155,8 @@ MACHINE = {
 
 def machine(setup: Setup) -> Table:
     """What a setup's runs were measured on; several values where it changed between runs."""
-    rows = [(label, _values(optional(setup.runs, column))) for label, column in MACHINE.items()]
+    runs = setup.runs if len(setup.runs) else setup.io
+    rows = [(label, _values(optional(runs, column))) for label, column in MACHINE.items()]
     stated = f"{setup.stated}: no absolute time says anything about an SSD" if setup.stated else "nothing"
     rows.insert(0, ("Emulated or paced", stated))
     return Table(setup.name, ("", ""), tuple(row for row in rows if row[1]))

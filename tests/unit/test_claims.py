@@ -12,12 +12,12 @@ import pytest
 from analysis import evidence
 from analysis.claims import Claim, Judgement, Verdict, judge, read_claims, to_json
 from analysis.judges import JUDGES
-from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, write_run
+from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, io_cell, write_io, write_run
 
 LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 11.0)
 KV_GB = 1.0 + WORKING_SET_BYTES * 8 / 1e9
 
-SETUP = "local, synthetic disk, file, host"
+SETUP = "local, disk synthetic disk, storage=file, device=host"
 
 CLAIMS = {claim.id: claim for claim in read_claims()}
 Curve = Callable[[float], Mapping[str, Any]]
@@ -159,6 +159,31 @@ def test_memory_cost_is_held_against_threads_times_a_tensor(tmp_path: Path) -> N
         assert verdict_of("C22", results_dir).verdict == verdict
 
 
+def io_result(mean_us: float) -> dict[str, Any]:
+    cells = [{**io_cell(kib << 10, depth), "latency_us": {"mean": mean_us}} for kib in (4, 256) for depth in (1, 16)]
+    return {"cells": cells}
+
+
+@pytest.mark.parametrize(
+    ("paths", "verdict"),
+    [
+        ({"io_uring_cmd": 20, "ext4_buffered": 40, "spdk": 19}, "reproduced"),
+        ({"io_uring_cmd": 20, "ext4_buffered": 40}, "direction only"),
+        ({"io_uring_cmd": 20, "ext4_buffered": 40, "spdk": 10}, "direction only"),
+        ({"io_uring_cmd": 50, "ext4_buffered": 40, "spdk": 50}, "contradicted"),
+        ({"ext4_direct": 20, "ext4_buffered": 40}, "not testable here"),
+    ],
+)
+def test_io_paths_are_compared_cell_by_cell(tmp_path: Path, paths: Mapping[str, float], verdict: str) -> None:
+    for path, mean_us in paths.items():
+        write_io(tmp_path, path, result=io_result(mean_us))
+    judgement = verdict_of("C20", tmp_path)
+    assert judgement.verdict == verdict
+    if "io_uring_cmd" in paths:
+        assert judgement.finding.measured == pytest.approx(paths["io_uring_cmd"] / 40)
+        assert len(judgement.finding.runs) == len(paths)
+
+
 def stalled(decode_low: float, decode_high: float) -> Curve:
     def fields(limit_gb: float) -> Mapping[str, Any]:
         decode_s = decode_low if limit_gb < KV_GB else decode_high
@@ -262,7 +287,7 @@ def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: 
     assert [finding.verdict for finding in judgement.findings] == [Verdict.CONTRADICTED, Verdict.DIRECTION]
     assert [finding.testbed for finding in judgement.findings] == [
         SETUP,
-        "local, QEMU NVMe Ctrl, file, host (emulated machine and SSD)",
+        "local, disk QEMU NVMe Ctrl, storage=file, device=host (emulated machine and SSD)",
     ]
 
 
