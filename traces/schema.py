@@ -96,7 +96,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, Tr
 def read_info(path: Path) -> TraceInfo:
     """What a trace's file says about itself, without reading its rows; see `read`."""
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        metadata = pq.read_metadata(path).metadata or {}
         content = json.loads(metadata[METADATA_KEY])
         version = content.pop("version")
     except FileNotFoundError:

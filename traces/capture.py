@@ -1,0 +1,127 @@
+"""Runs a bpftrace script beside a workload: ready before the workload starts, ended cleanly, its text in a file.
+
+Needs root. The tracer sees tracefs in a mount namespace of its own where the machine has not mounted it, so that there
+is nothing to undo; the kernel removes its probes with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from traces import devices
+from traces.decode import header
+from traces.errors import TraceError
+
+SCRIPTS = Path(__file__).parent
+TRACEFS = Path("/sys/kernel/tracing")
+READY = b"READY"
+STOP_TIMEOUT_S = 60.0
+POLL_S = 0.02
+
+
+@dataclass
+class Tracer:
+    """A bpftrace process whose probes are in place. Seconds it took to attach them: `attach_s`."""
+
+    process: subprocess.Popen[bytes]
+    errors: Path
+    attach_s: float
+
+    def stop(self) -> None:
+        """End the trace: what was traced until now is printed, then the kernel's count.
+
+        Raises:
+            TraceError: the tracer had ended before, or does not end.
+        """
+        if self.process.poll() is not None:
+            raise TraceError(f"the tracer ended before the run did: {_last_line(self.errors)}; run the point again")
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise TraceError(f"the tracer did not end within {STOP_TIMEOUT_S:g} s; run the point again") from None
+
+
+@contextlib.contextmanager
+def tracing(
+    script: str,
+    raw: Path,
+    arguments: Sequence[int] = (),
+    *,
+    buffer_pages: int = 4096,
+    attach_timeout_s: float = 60.0,
+    prefix: Sequence[str] = (),
+) -> Iterator[Tracer]:
+    """A tracer that is ready, writing to `raw`; gone when the block is left, however it is left.
+
+    `script` names a file of this package without its ending, `arguments` are its positional parameters, and `prefix`
+    is put before the command, to have it die with its parent, say. `buffer_pages` is per CPU.
+
+    Raises:
+        TraceError: it cannot be started here, or is not ready in time.
+    """
+    check_available()
+    start = time.monotonic()
+    errors = raw.with_suffix(".err")
+    with open(raw, "wb") as out, open(errors, "wb") as err:
+        out.write(header(script, devices.describe()))
+        out.flush()
+        process = subprocess.Popen(
+            [*prefix, *_in_tracefs(), "bpftrace", "-B", "full", str(SCRIPTS / f"{script}.bt"), *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, "BPFTRACE_PERF_RB_PAGES": str(buffer_pages)},
+            start_new_session=True,  # Ctrl-C is for the harness, which ends the tracer itself
+        )
+    try:
+        _await_ready(process, raw, errors, start + attach_timeout_s)
+        yield Tracer(process, errors, time.monotonic() - start)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def check_available() -> None:
+    """Raise, with the cure, where no trace can be taken."""
+    if shutil.which("bpftrace") is None:
+        raise TraceError("a trace needs bpftrace, which is not installed; install it, or set trace=none")
+    if os.geteuid() != 0:
+        raise TraceError("a trace needs root; run as root, or set trace=none")
+
+
+def _in_tracefs() -> list[str]:
+    """The prefix that gives a command tracefs, if it is not mounted."""
+    if (TRACEFS / "events").exists():
+        return []
+    mount = f'mount -t tracefs none {TRACEFS} && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
+
+
+def _await_ready(process: subprocess.Popen[bytes], raw: Path, errors: Path, deadline: float) -> None:
+    while not _is_ready(raw):
+        if process.poll() is not None:
+            raise TraceError(f"the tracer does not start: {_last_line(errors)}; set trace=none to measure without it")
+        if time.monotonic() > deadline:
+            raise TraceError("the tracer was not ready in time; raise trace.attach_timeout_s, or set trace=none")
+        time.sleep(POLL_S)
+
+
+def _is_ready(raw: Path) -> bool:
+    with open(raw, "rb") as file:
+        file.readline()
+        return READY in file.read(4096).split(b"\n")
+
+
+def _last_line(path: Path) -> str:
+    """What bpftrace said last; its complaint about RLIMIT_MEMLOCK, which is harmless, comes first."""
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it says nothing"

@@ -1,0 +1,207 @@
+"""Turns raw trace text into device_io.parquet: `python -m traces.decode RAW OUT [--format NAME]`.
+
+A trace of ours says itself what it is. Formats of others: blkparse, biosnoop, cheops25. Memory stays bounded whatever
+the length: text is read in blocks, and between two of them only what is in flight is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from traces import block_requests, nvme_commands
+from traces.devices import Devices
+from traces.errors import TraceError
+from traces.events import Events
+from traces.pairing import Commands, Pairing
+from traces.reorder import Reorder
+from traces.schema import METADATA_KEY, OPERATIONS, SCHEMA, TraceInfo
+from traces.text import Account, blocks
+
+HEADER_VERSION = 1
+MONOTONIC = "CLOCK_MONOTONIC"
+
+
+class Parser(Protocol):
+    """Makes events of a block of text; lines that are none go to the account."""
+
+    def __call__(self, block: bytes, devices: Devices, account: Account) -> Events: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """A format of text. `counted`: the kernel's own count of the events comes with them."""
+
+    parse: Parser
+    counted: bool
+    clock: str
+
+
+SOURCES: Mapping[str, Source] = {
+    "block_requests": Source(block_requests.parse, counted=True, clock=MONOTONIC),
+    "nvme_commands": Source(nvme_commands.parse, counted=True, clock=MONOTONIC),
+}
+
+
+class Attribution(Protocol):
+    """Says which tensor's bytes a command moves, and for which operation."""
+
+    def columns(self, commands: Commands, device_names: list[str]) -> dict[str, pa.Array]:
+        """The schema's columns from `layer` on."""
+        ...
+
+
+class Nothing:
+    """Attribution of a trace of which nothing but its commands is known."""
+
+    def columns(self, commands: Commands, device_names: list[str]) -> dict[str, pa.Array]:
+        """-1 and "" everywhere."""
+        n = len(commands)
+        number, text = np.full(n, -1), np.zeros(n, np.int32)
+        values: dict[str, pa.Array] = dict.fromkeys(("kind", "path", "phase"), names(text, [""]))
+        return values | {name: pa.array(number) for name in ("layer", "tensor_offset_bytes", "iteration")}
+
+
+def header(source: str, devices: Mapping[str, Any]) -> bytes:
+    """The first line of a raw trace: what the lines after it are."""
+    content = {"version": HEADER_VERSION, "source": source, "devices": devices}
+    return b"#" + json.dumps(content).encode() + b"\n"
+
+
+def decode(raw: Path, out: Path, source: str | None = None, attribution: Attribution | None = None) -> TraceInfo:
+    """Write OUT, complete or not at all; returns what is known about the trace.
+
+    Raises:
+        TraceError: the text cannot be read, or is of no known format.
+    """
+    name, described = (source, {}) if source else _read_header(raw)
+    if name not in SOURCES:
+        raise TraceError(f"{name} is no known format of a trace; use one of {', '.join(SOURCES)}")
+    devices, account, pairing = Devices(described), Account(), Pairing()
+    partial = out.with_name(f".{out.name}.partial")
+    attribute = attribution or Nothing()
+    try:
+        with pq.ParquetWriter(partial, SCHEMA, compression="zstd", compression_level=1) as writer:
+            for commands in _commands(raw, SOURCES[name], devices, account, pairing):
+                writer.write_table(_table(commands, devices.names, attribute))
+            info = judge(name, account, pairing, {device: described.get(device, {}) for device in devices.names})
+            writer.add_key_value_metadata({METADATA_KEY: json.dumps(info.as_dict()).encode()})
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+    return info
+
+
+def judge(name: str, account: Account, pairing: Pairing, devices: dict[str, Any]) -> TraceInfo:
+    """Whether a trace is whole: a source that counts must have printed exactly what the kernel counted."""
+    info = TraceInfo(
+        source=name,
+        clock=SOURCES[name].clock,
+        valid=True,
+        printed_events=account.printed_events,
+        counted_events=account.counted_events,
+        broken_lines=account.broken_lines,
+        requeues=pairing.requeues,
+        unmatched_issues=pairing.unmatched_issues,
+        unmatched_completions=pairing.unmatched_completions,
+        devices=devices,
+    )
+    reason = _fault(account, counted=SOURCES[name].counted)
+    return dataclasses.replace(info, valid=reason is None, reason=reason)
+
+
+def _fault(account: Account, *, counted: bool) -> str | None:
+    """What makes a trace unusable, in a sentence; None if nothing does."""
+    broken = f", and {account.broken_lines:,} lines could not be read" if account.broken_lines else ""
+    if not counted:
+        example = f", the first is {account.examples[0]!r}" if account.examples else ""
+        return f"{account.broken_lines:,} lines could not be read{example}" if account.broken_lines else None
+    if account.counted_events is None:
+        return f"the trace ends without the kernel's count of its events{broken}; was the tracer killed?"
+    if account.counted_events != account.printed_events:
+        return (
+            f"the kernel counted {account.counted_events:,} events and {account.printed_events:,} were printed{broken}; "
+            "raise trace.buffer_pages"
+        )
+    return None
+
+
+def _read_header(raw: Path) -> tuple[str, dict[str, Any]]:
+    first = next(blocks(raw, block_bytes=1 << 20), b"").partition(b"\n")[0]
+    try:
+        content = json.loads(first.removeprefix(b"#"))
+        version, source, devices = content["version"], str(content["source"]), dict(content["devices"])
+    except (ValueError, KeyError, TypeError):
+        raise TraceError(
+            f"{raw} does not begin with the header of a trace of this project; if another program wrote it, give "
+            f"--format, one of {', '.join(SOURCES)}"
+        ) from None
+    if version != HEADER_VERSION:
+        raise TraceError(f"{raw} has version {version} and this program reads {HEADER_VERSION}; trace the run again")
+    return source, devices
+
+
+def _commands(raw: Path, source: Source, devices: Devices, account: Account, pairing: Pairing) -> Iterator[Commands]:
+    reorder = Reorder()
+    for block in blocks(raw):
+        yield pairing.feed(reorder.feed(source.parse(block, devices, account)))
+    yield pairing.feed(reorder.rest())
+    yield pairing.rest()
+
+
+def names(codes: npt.NDArray[np.integer[Any]], values: list[str]) -> pa.Array:
+    """A text column from indices into `values`."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
+
+
+def _table(commands: Commands, device_names: list[str], attribution: Attribution) -> pa.Table:
+    issues = commands.issues
+    columns = {
+        "device": names(issues.device, device_names),
+        "queue": issues.queue,
+        "cid": issues.cid,
+        "op": names(issues.op, list(OPERATIONS)),
+        "offset_bytes": issues.offset_bytes,
+        "bytes": issues.bytes,
+        "issue_ns": issues.ns,
+        "complete_ns": commands.complete_ns,
+        "status": commands.status,
+        "depth_at_issue": issues.depth,
+        **attribution.columns(commands, device_names),
+    }
+    arrays = [pa.array(columns[field.name]).cast(field.type) for field in SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 and a line about the trace; 1 and a sentence if it cannot be decoded, 2 if it is decoded but not whole."""
+    parser = argparse.ArgumentParser(prog="python -m traces.decode", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("raw", type=Path, help="text of the trace")
+    parser.add_argument("out", type=Path, help="Parquet file to write")
+    parser.add_argument("--format", choices=list(SOURCES), help="of a trace that another program wrote")
+    options = parser.parse_args(arguments)
+    try:
+        info = decode(options.raw, options.out, options.format)
+    except (TraceError, OSError) as error:
+        print(f"traces.decode: {error}", file=sys.stderr)
+        return 1
+    print(f"{info.printed_events:,} events of {', '.join(info.devices) or 'no device'} in {options.out}")
+    if not info.valid:
+        print(f"traces.decode: the trace is not whole: {info.reason}", file=sys.stderr)
+    return 0 if info.valid else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
