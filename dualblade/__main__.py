@@ -1,4 +1,6 @@
-"""One run of the engine: `python -m dualblade RUN_DIR` reads its config.yaml and leaves result.json and kv_io.parquet.
+"""One run of the engine: `python -m dualblade RUN_DIR` reads its config.yaml and leaves what it measured.
+
+That is result.json, kv_io.parquet (one row per tensor-level operation) and extents.json (where the tensors lay).
 
 Progress goes to standard output as JSON lines. With `--handshake` the run stops once all its memory is allocated and
 touched, says so, and goes on when a line arrives on standard input: the harness sets the memory limit in between.
@@ -21,7 +23,16 @@ from dualblade.errors import DualBladeError
 from dualblade.io_log import prepare_log, write_log
 from dualblade.link import open_link
 from dualblade.replay import Replay
-from dualblade.result import describe, direct_path, failure, given_back, seconds_since_start, verify, write_result
+from dualblade.result import (
+    describe,
+    direct_path,
+    extents,
+    failure,
+    given_back,
+    seconds_since_start,
+    verify,
+    write_result,
+)
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:
@@ -67,8 +78,9 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         times = workload.run(_progress)
         result = describe(config, store, budget, workload.compute, times, startup_s, workload.tokens)
         verify(result)
-        operations, direct = store.operations, direct_path(store)
+        operations, direct, placements = store.operations, direct_path(store), extents(store)
     result["deallocated"] = given_back(direct)
+    write_result(placements, run_dir / "extents.json")
     write_log(operations, run_dir / "kv_io.parquet")
     write_result(result, run_dir / "result.json")
 

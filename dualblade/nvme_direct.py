@@ -15,6 +15,7 @@ from dualblade.config import StorageConfig
 from dualblade.extents import LbaMap, Piece, Span, bind, pieces
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
+from dualblade.placement import Placement, locate
 from dualblade.target import open_target
 from dualblade.uring import DeviceClock, Mirror, Op, OpStats, Pending, Ring
 
@@ -163,6 +164,11 @@ class NvmeDirect:
         """
         stats = self._rings[thread].stats
         return stats["read"].bytes, stats["write"].bytes
+
+    def placement(self, tensor: TensorId) -> Placement:
+        """Where the tensor's extent lies on the device."""
+        extent, block = self.lba_map.extents[tensor], self._storage.lba_bytes
+        return locate(self.target.fd, extent.first_lba * block, extent.n_blocks * block)
 
     def io_mode(self) -> dict[str, object]:
         """The mode in force, as read back from the kernel."""

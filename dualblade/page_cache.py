@@ -23,6 +23,7 @@ from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.page_residency import resident_bytes
 from dualblade.pinned import PinnedBuffer
+from dualblade.placement import Placement, locate
 
 _EVICT_TRIES = 3
 _RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
@@ -101,6 +102,10 @@ class PageCache:
         """Block I/O that the kernel accounts to the calling thread: read, and dirtied or written."""
         usage = resource.getrusage(resource.RUSAGE_THREAD)
         return usage.ru_inblock * _RUSAGE_BLOCK_BYTES, usage.ru_oublock * _RUSAGE_BLOCK_BYTES
+
+    def placement(self, tensor: TensorId) -> Placement:
+        """Where the tensor's file lies on the device."""
+        return locate(self._files[tensor], 0, self._geometry.tensor_bytes(tensor))
 
     def io_mode(self) -> dict[str, object]:
         return {"io": self.io}

@@ -65,6 +65,18 @@ def describe(
     }
 
 
+def extents(store: KVStore) -> dict[str, Any]:
+    """Where each tensor lies on its device, [byte of the tensor, byte of the device, bytes] for each piece."""
+    placements = ((tensor, *store.placement(tensor)) for tensor in store.geometry.tensors())
+    return {
+        "schema": SCHEMA_VERSION,
+        "tensors": [
+            {"layer": tensor.layer, "kind": tensor.kind, "path": path} | dataclasses.asdict(placement)
+            for tensor, path, placement in placements
+        ],
+    }
+
+
 def verify(result: dict[str, Any]) -> None:
     """Hold the modes that were read back against those that were asked for.
 

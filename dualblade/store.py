@@ -21,6 +21,7 @@ from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
 from dualblade.pinned import PinnedState, pinned_state
 from dualblade.pipeline import CopyThreads
+from dualblade.placement import Placement
 from dualblade.read_ahead import Queueing, ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
 from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
@@ -209,6 +210,11 @@ class KVStore:
     @property
     def pinned(self) -> PinnedState:
         return pinned_state([*self._threads.buffers, *([self._ahead.buffer] if self._ahead else [])])
+
+    def placement(self, tensor: TensorId) -> tuple[str, Placement]:
+        """The path that a tensor takes, and where on the device it lies."""
+        path = self._path(tensor)
+        return path.name, path.placement(tensor)
 
     @property
     def operations(self) -> list[Operation]:

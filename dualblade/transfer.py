@@ -10,6 +10,7 @@ import torch
 
 from dualblade.geometry import TensorId
 from dualblade.pinned import PinnedBuffer
+from dualblade.placement import Placement
 
 
 class Path(Protocol):
@@ -32,6 +33,10 @@ class Path(Protocol):
         ...
 
     def io_mode(self) -> dict[str, object]: ...
+
+    def placement(self, tensor: TensorId) -> Placement:
+        """Where the tensor lies on its device."""
+        ...
 
     def close(self) -> None: ...
 

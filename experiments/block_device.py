@@ -43,7 +43,7 @@ class BlockDevice:
 
     def identity(self) -> dict[str, str | None]:
         """What stays the same when names change between boots."""
-        disk = self._disk()
+        disk = self.disk()
         return {
             "name": self.name,
             "model": _first(disk.sysfs, "device/model"),
@@ -53,10 +53,10 @@ class BlockDevice:
     def queue(self) -> dict[str, str | None]:
         return {name: _first(self.sysfs, f"queue/{name}") for name in QUEUE_SETTINGS}
 
-    def _disk(self) -> BlockDevice:
+    def disk(self) -> BlockDevice:
         """The disk below a mapping, if it is one disk."""
         slaves = list((self.sysfs / "slaves").glob("*"))
-        return self._whole(slaves[0])._disk() if len(slaves) == 1 else self
+        return self._whole(slaves[0]).disk() if len(slaves) == 1 else self
 
 
 def backing_device(mount: Mount) -> BlockDevice | None:

@@ -79,7 +79,8 @@ def by_name(column: pa.ChunkedArray, numbers: dict[str, int], unknown: int) -> n
     if not len(names):
         return np.zeros(0, np.int8)
     table = np.array([numbers.get(name, unknown) for name in names.dictionary.to_pylist()] or [unknown], np.int8)
-    return table[names.indices.to_numpy()]
+    places: npt.NDArray[np.int32] = names.indices.to_numpy()
+    return table[places]
 
 
 def by_rwbs(column: pa.ChunkedArray) -> npt.NDArray[np.int8]:

@@ -132,8 +132,8 @@ def _fault(account: Account, *, counted: bool) -> str | None:
         return f"the trace ends without the kernel's count of its events{broken}; was the tracer killed?"
     if account.counted_events != account.printed_events:
         return (
-            f"the kernel counted {account.counted_events:,} events and {account.printed_events:,} were printed{broken}; "
-            "raise trace.buffer_pages"
+            f"the kernel counted {account.counted_events:,} events and {account.printed_events:,} were printed"
+            f"{broken}; raise trace.buffer_pages"
         )
     return None
 

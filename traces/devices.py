@@ -47,15 +47,11 @@ class Devices:
     def indices(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """Of devices by their dev_t; one that was not there when the trace began is named by major:minor."""
         distinct, places = np.unique(numbers, return_inverse=True)
-        return np.array([self._index(self._name(int(number))) for number in distinct], np.int32)[places]
+        return self._named([self._name(int(number)) for number in distinct], places)
 
     def named(self, names: pa.DictionaryArray) -> npt.NDArray[np.int32]:
         """Of devices by their names."""
-        if not len(names):
-            return np.zeros(0, np.int32)
-        return np.array([self._index(name) for name in names.dictionary.to_pylist()], np.int32)[
-            names.indices.to_numpy()
-        ]
+        return self._named(names.dictionary.to_pylist() if len(names) else [], names.indices.to_numpy())
 
     def queues(self, device: npt.NDArray[np.int32], cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The hardware queue that serves a CPU; -1 unknown."""
@@ -69,6 +65,10 @@ class Devices:
         """Bytes of one logical block of each device."""
         sizes = [self._of(name).get("lba_bytes", DEFAULT_LBA_BYTES) for name in self.names]
         return np.array(sizes or [0], np.int64)[device]
+
+    def _named(self, names: list[str], places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int32]:
+        indices = np.array([self._index(name) for name in names], np.int32)
+        return np.take(indices, places)
 
     def _index(self, name: str) -> int:
         if name not in self.names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,15 +51,16 @@ class Events:
         return self if np.all(self.ns[1:] >= self.ns[:-1]) else self.take(np.argsort(self.ns, kind="stable"))
 
 
+_BYTE, _INT, _LONG = np.zeros(0, np.int8), np.zeros(0, np.int32), np.zeros(0, np.int64)
+NONE = Events(_BYTE, _BYTE, _INT, _INT, _INT, _INT, _INT, _LONG, _LONG, _LONG, _LONG)
+
+
 def make_events(n_events: int, **columns: npt.NDArray[np.generic] | int) -> Events:
     """Events from some columns, each an array or one value for all; the others are -1."""
-    made = {}
-    for field in dataclasses.fields(Events):
-        kind = {"kind": np.int8, "op": np.int8}.get(field.name) or (
-            np.int32 if field.name in ("device", "queue", "cid", "status", "depth") else np.int64
-        )
-        value = columns.get(field.name, -1)
-        made[field.name] = np.full(n_events, value, kind) if isinstance(value, int) else value.astype(kind)
+    made: dict[str, Any] = {}
+    for name, empty in vars(NONE).items():
+        value = columns.get(name, -1)
+        made[name] = np.full(n_events, value, empty.dtype) if isinstance(value, int) else value.astype(empty.dtype)
     return Events(**made)
 
 
@@ -66,6 +68,3 @@ def concatenate(parts: Sequence[Events]) -> Events:
     """All parts, one after the other."""
     names = [field.name for field in dataclasses.fields(Events)]
     return Events(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
-
-
-NONE = make_events(0)
