@@ -38,6 +38,12 @@ class BlockDevice:
         return self.sysfs.name
 
     @property
+    def number(self) -> int:
+        """The kernel's own dev_t, as its tracepoints show it (include/linux/kdev_t.h)."""
+        major, minor = map(int, (self.sysfs / "dev").read_text().split(":"))
+        return major << 20 | minor
+
+    @property
     def read_ahead(self) -> Path:
         return self.sysfs / "queue/read_ahead_kb"
 

@@ -27,6 +27,7 @@ from experiments.point import Point, Settings
 from experiments.points import AnyPoint
 from experiments.results import ENGINE_LOG, ENVIRONMENT, RESULT, Results, Workspace
 from experiments.scratch import scratch_folder
+from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
 # growth while files are written. Below it the kernel kills the process sooner or later.
@@ -47,7 +48,7 @@ def measure(
         if isinstance(point, IoPoint):
             run = IoRun(point, workspace, journal, report)
         else:
-            run = _Run(point, settings.deadline_s, workspace, journal, report)
+            run = _Run(point, settings.deadline_s, settings.trace, workspace, journal, report)
         try:
             result = run.execute()
         except MachineError:
@@ -68,6 +69,7 @@ class _Run:
 
     point: Point
     deadline_s: float
+    trace: TraceSettings
     workspace: Workspace
     journal: Journal
     report: Report
@@ -81,14 +83,21 @@ class _Run:
                 scratch, group = self._prepare(stack)
             with self._step("start_engine"):
                 engine = self._start(stack, group)
-            # Only now, when the engine is in memory: what it read to get there is dropped as well, mapped libraries
-            # excepted, and does not count as page cache of the run.
+            with self._step("attach_tracer"):
+                tracer = self._trace(stack, scratch)
+            # Only now, when engine and tracer are in memory: what they read to get there is dropped as well, mapped
+            # libraries excepted, and does not count as page cache of the run.
             with self._step("drop_caches"):
                 self.record["cache_drop"] = drop_caches(scratch)
             with self._step("limit"):
                 self._limit(group)
             with self._step("run"):
                 result = self._go(engine, group)
+            with self._step("detach_tracer"):
+                tracer.stop()
+            with self._step("decode_trace"):
+                result["trace"] = self.record["trace"] = tracer.decode()
+                self.workspace.write_json(RESULT, result)
             with self._step("clean_up"):
                 stack.close()
         return result
@@ -119,6 +128,10 @@ class _Run:
         if engine.wait_for("ready") is None:
             raise self._why(engine, group)
         return engine
+
+    def _trace(self, stack: contextlib.ExitStack, scratch: Path) -> NoTrace | RunTrace:
+        storage, folder = self.point.run.storage, self.workspace.folder
+        return stack.enter_context(traced(self.trace, storage, scratch, folder))
 
     def _limit(self, group: MemoryCgroup) -> None:
         """Set the limit from what the engine needs without KV, which it has all allocated by now."""

@@ -15,6 +15,7 @@ from typing import Any
 from dualblade.config import GB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
 from experiments import environment
+from experiments.tracing import TraceSettings
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Settings:
     results_dir: Path
     deadline_s: float
     rerun_stale: bool
+    trace: TraceSettings
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -33,6 +35,7 @@ class Settings:
             results_dir=Path(config["results_dir"]),
             deadline_s=_number(config, "deadline_s"),
             rerun_stale=bool(config["rerun_stale"]),
+            trace=TraceSettings.from_config(config["trace"]),
         )
 
 

@@ -32,7 +32,7 @@ class Tracer:
     """A bpftrace process whose probes are in place. Seconds it took to attach them: `attach_s`."""
 
     process: subprocess.Popen[bytes]
-    errors: Path
+    log: Path
     attach_s: float
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class Tracer:
             TraceError: the tracer had ended before, or does not end.
         """
         if self.process.poll() is not None:
-            raise TraceError(f"the tracer ended before the run did: {_last_line(self.errors)}; run the point again")
+            raise TraceError(f"the tracer ended before the run did: {_last_line(self.log)}; run the point again")
         self.process.send_signal(signal.SIGINT)
         try:
             self.process.wait(STOP_TIMEOUT_S)
@@ -56,6 +56,7 @@ def tracing(
     raw: Path,
     arguments: Sequence[int] = (),
     *,
+    log: Path,
     buffer_pages: int = 4096,
     attach_timeout_s: float = 60.0,
     prefix: Sequence[str] = (),
@@ -63,15 +64,15 @@ def tracing(
     """A tracer that is ready, writing to `raw`; gone when the block is left, however it is left.
 
     `script` names a file of this package without its ending, `arguments` are its positional parameters, and `prefix`
-    is put before the command, to have it die with its parent, say. `buffer_pages` is per CPU.
+    is put before the command, to have it die with its parent, say. What bpftrace complains about goes to `log`.
+    `buffer_pages` is per CPU.
 
     Raises:
         TraceError: it cannot be started here, or is not ready in time.
     """
     check_available()
     start = time.monotonic()
-    errors = raw.with_suffix(".err")
-    with open(raw, "wb") as out, open(errors, "wb") as err:
+    with open(raw, "wb") as out, open(log, "wb") as err:
         out.write(header(script, devices.describe()))
         out.flush()
         process = subprocess.Popen(
@@ -83,8 +84,8 @@ def tracing(
             start_new_session=True,  # Ctrl-C is for the harness, which ends the tracer itself
         )
     try:
-        _await_ready(process, raw, errors, start + attach_timeout_s)
-        yield Tracer(process, errors, time.monotonic() - start)
+        _await_ready(process, raw, log, start + attach_timeout_s)
+        yield Tracer(process, log, time.monotonic() - start)
     finally:
         process.kill()
         process.wait()
@@ -106,10 +107,10 @@ def _in_tracefs() -> list[str]:
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh"]
 
 
-def _await_ready(process: subprocess.Popen[bytes], raw: Path, errors: Path, deadline: float) -> None:
+def _await_ready(process: subprocess.Popen[bytes], raw: Path, log: Path, deadline: float) -> None:
     while not _is_ready(raw):
         if process.poll() is not None:
-            raise TraceError(f"the tracer does not start: {_last_line(errors)}; set trace=none to measure without it")
+            raise TraceError(f"the tracer does not start: {_last_line(log)}; set trace=none to measure without it")
         if time.monotonic() > deadline:
             raise TraceError("the tracer was not ready in time; raise trace.attach_timeout_s, or set trace=none")
         time.sleep(POLL_S)

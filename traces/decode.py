@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -29,6 +28,7 @@ from traces.pairing import Commands, Pairing
 from traces.reorder import Reorder
 from traces.schema import METADATA_KEY, OPERATIONS, SCHEMA, TraceInfo
 from traces.text import Account, blocks
+from traces.text_columns import names
 
 HEADER_VERSION = 1
 MONOTONIC = "CLOCK_MONOTONIC"
@@ -159,11 +159,6 @@ def _commands(raw: Path, source: Source, devices: Devices, account: Account, pai
         yield pairing.feed(reorder.feed(source.parse(block, devices, account)))
     yield pairing.feed(reorder.rest())
     yield pairing.rest()
-
-
-def names(codes: npt.NDArray[np.integer[Any]], values: list[str]) -> pa.Array:
-    """A text column from indices into `values`."""
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
 
 
 def _table(commands: Commands, device_names: list[str], attribution: Attribution) -> pa.Table:

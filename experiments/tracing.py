@@ -1,0 +1,157 @@
+"""The tracer of a run: attached when everything is set up, detached when the engine has ended, then decoded.
+
+Nothing of it needs undoing by the next harness: the tracer dies with this one, and its text lies in the workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dualblade.config import StorageConfig
+from dualblade.errors import ConfigurationError
+from dualblade.mounts import mount_of, read_mounts
+from experiments.block_device import BlockDevice, backing_device
+from experiments.engine import enter
+from experiments.errors import MachineError, RunError
+
+RAW = "trace.txt"
+TRACER_LOG = "trace.log"
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """Which script traces a run (None: none), and how."""
+
+    name: str
+    script: str | None
+    keep_raw: bool = False
+    buffer_pages: int = 4096
+    attach_timeout_s: float = 120.0
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> TraceSettings:
+        """Check the section `trace` of a configuration."""
+        settings = cls(**{"script": None, **config})
+        pages = settings.buffer_pages
+        if not isinstance(pages, int) or pages < 1 or pages & (pages - 1):
+            raise ConfigurationError(f"trace.buffer_pages={pages} cannot be used; give a power of two, as in 4096")
+        return settings
+
+
+class NoTrace:
+    """A run without a tracer."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def decode(self) -> dict[str, Any]:
+        """What result.json says of the trace."""
+        return {"name": "none", "valid": None, "reason": None}
+
+
+class RunTrace:
+    """The tracer of one run, and the files it leaves in the run's folder."""
+
+    def __init__(self, settings: TraceSettings, folder: Path, attach_s: float, stop: Any) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._attach_s = attach_s
+        self._stop = stop
+
+    def stop(self) -> None:
+        """Detach the tracer."""
+        with _worded():
+            self._stop()
+
+    def decode(self) -> dict[str, Any]:
+        """Write device_io.parquet; returns what is known about the trace."""
+        from traces.attribution import RunAttribution
+        from traces.decode import decode
+        from traces.schema import FILE_NAME
+
+        folder = self._folder
+        with _worded():
+            attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
+            info = decode(folder / RAW, folder / FILE_NAME, attribution=attribution)
+        return {"name": self._settings.name, "attach_s": self._attach_s, **info.as_dict()}
+
+
+@contextlib.contextmanager
+def traced(
+    settings: TraceSettings, storage: StorageConfig, scratch: Path, folder: Path
+) -> Iterator[NoTrace | RunTrace]:
+    """A tracer that is ready; gone when the block is left, with its text unless that is to be kept.
+
+    Raises:
+        MachineError: no trace of this kind can be taken here.
+    """
+    if settings.script is None:
+        yield NoTrace()
+        return
+    from traces.capture import tracing
+    from traces.errors import TraceError
+
+    arguments = _arguments(settings.name, disks(storage, scratch))
+    with contextlib.ExitStack() as stack:
+        try:
+            tracer = stack.enter_context(
+                tracing(
+                    settings.script,
+                    folder / RAW,
+                    arguments,
+                    log=folder / TRACER_LOG,
+                    buffer_pages=settings.buffer_pages,
+                    attach_timeout_s=settings.attach_timeout_s,
+                    prefix=enter(None),
+                )
+            )
+        except TraceError as error:
+            raise MachineError(str(error)) from None
+        if not settings.keep_raw:
+            stack.callback(lambda: (folder / RAW).unlink(missing_ok=True))
+        yield RunTrace(settings, folder, tracer.attach_s, tracer.stop)
+
+
+def disks(storage: StorageConfig, scratch: Path) -> list[BlockDevice]:
+    """The whole disks that a run uses: the one below its folder, and Group 2's own."""
+    below = backing_device(mount_of(scratch, read_mounts()))
+    found = [below.disk()] if below else []
+    if storage.block_device and stat.S_ISBLK(os.stat(storage.block_device).st_mode):
+        number = os.stat(storage.block_device).st_rdev
+        found.append(BlockDevice.of_number(os.major(number), os.minor(number)).disk())
+    return list(dict.fromkeys(found))
+
+
+def _arguments(name: str, devices: list[BlockDevice]) -> list[int]:
+    """The script's positional parameters: the devices, in the terms of its tracepoints."""
+    if name.startswith("nvme"):
+        numbers = [_controller(device) for device in devices if device.name.startswith("nvme")]
+        if not numbers:
+            found = ", ".join(device.name for device in devices) or "no disk"
+            raise MachineError(f"trace={name} sees NVMe commands and this run uses {found}; set trace=block_requests")
+        return [] if None in numbers else [number + 1 for number in numbers if number is not None]
+    return [device.number for device in devices]
+
+
+def _controller(device: BlockDevice) -> int | None:
+    """Number of a namespace's controller; None where several share it."""
+    match = re.fullmatch(r"nvme(\d+)n\d+", device.name)
+    return int(match[1]) if match and "nvme-subsystem" not in str(device.sysfs) else None
+
+
+@contextlib.contextmanager
+def _worded() -> Iterator[None]:
+    """A trace that failed is a run that failed."""
+    from traces.errors import TraceError
+
+    try:
+        yield
+    except TraceError as error:
+        raise RunError(str(error)) from None
