@@ -98,7 +98,8 @@ def traced(
     from traces.capture import tracing
     from traces.errors import TraceError
 
-    arguments = _arguments(settings.name, disks(storage, scratch))
+    devices = disks(storage, scratch)
+    arguments = _arguments(settings.script, devices)
     with contextlib.ExitStack() as stack:
         try:
             tracer = stack.enter_context(
@@ -106,6 +107,7 @@ def traced(
                     settings.script,
                     folder / RAW,
                     arguments,
+                    disks=[device.name for device in devices],
                     log=folder / TRACER_LOG,
                     buffer_pages=settings.buffer_pages,
                     attach_timeout_s=settings.attach_timeout_s,
@@ -129,13 +131,13 @@ def disks(storage: StorageConfig, scratch: Path) -> list[BlockDevice]:
     return list(dict.fromkeys(found))
 
 
-def _arguments(name: str, devices: list[BlockDevice]) -> list[int]:
+def _arguments(script: str, devices: list[BlockDevice]) -> list[int]:
     """The script's positional parameters: the devices, in the terms of its tracepoints."""
-    if name.startswith("nvme"):
+    if script.startswith("nvme"):
         numbers = [_controller(device) for device in devices if device.name.startswith("nvme")]
         if not numbers:
             found = ", ".join(device.name for device in devices) or "no disk"
-            raise MachineError(f"trace={name} sees NVMe commands and this run uses {found}; set trace=block_requests")
+            raise MachineError(f"{script} sees NVMe commands and this run uses {found}; set trace=block_requests")
         return [] if None in numbers else [number + 1 for number in numbers if number is not None]
     return [device.number for device in devices]
 

@@ -7,27 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from traces.devices import Devices
-from traces.events import (
-    COMPLETE,
-    DEALLOCATE,
-    FLUSH,
-    ISSUE,
-    OTHER,
-    READ,
-    REQUEUE,
-    SECTOR_BYTES,
-    WRITE,
-    Events,
-    make_events,
-)
+from traces.events import DEALLOCATE, FLUSH, OTHER, READ, SECTOR_BYTES, WRITE, Events
 from traces.text import Account, LineFormat
+from traces.whole_commands import both_events
 
 _NUMBER = pa.int64()
 _NAME = pa.dictionary(pa.int32(), pa.string())
 _LINES = LineFormat(
     {
-        "kind": _NAME,
-        "ns": _NUMBER,
+        "issue_ns": _NUMBER,
+        "complete_ns": _NUMBER,
         "dev": _NUMBER,
         "cpu": _NUMBER,
         "sector": _NUMBER,
@@ -35,42 +24,26 @@ _LINES = LineFormat(
         "error": _NUMBER,
         "rwbs": _NAME,
     },
-    rb"[ICR],\d{1,18},\d{1,10},\d{1,5},\d{1,16},\d{1,12},-?\d{1,9},[A-Z]+",
+    rb"\d{1,18},\d{1,18},\d{1,10},\d{1,5},\d{1,16},\d{1,12},-?\d{1,9},[A-Z]+",
 )
-_KINDS = {"I": ISSUE, "C": COMPLETE, "R": REQUEUE}
 
 
 def parse(block: bytes, devices: Devices, account: Account) -> Events:
     """The events of a block of lines."""
     table = _LINES.parse(block, account)
-    kind = by_name(table["kind"], _KINDS, unknown=-1)
     device = devices.indices(table["dev"].to_numpy())
     op = by_rwbs(table["rwbs"])
-    sector = table["sector"].to_numpy()
-    events = make_events(
-        len(table),
-        kind=kind,
-        ns=table["ns"].to_numpy(),
+    return both_events(
+        account,
+        issue_ns=table["issue_ns"].to_numpy(),
+        complete_ns=table["complete_ns"].to_numpy(),
         device=device,
         queue=devices.queues(device, table["cpu"].to_numpy()),
         op=op,
-        offset_bytes=np.where(op == FLUSH, -1, sector * SECTOR_BYTES),
+        offset_bytes=np.where(op == FLUSH, -1, table["sector"].to_numpy() * SECTOR_BYTES),
         bytes=table["bytes"].to_numpy(),
         status=np.abs(table["error"].to_numpy()),
-        key=(device.astype(np.int64) << 56) | (op.astype(np.int64) << 52) | sector,
     )
-    return only_known(events, account)
-
-
-def only_known(events: Events, account: Account) -> Events:
-    """Without the events whose first letter is none of ours, which are counted as broken lines."""
-    known = events.kind >= 0
-    account.printed_events += int(known.sum())
-    if known.all():
-        return events
-    for _ in range(int((~known).sum())):
-        account.broken(b"a line of an unknown kind")
-    return events.take(known)
 
 
 def by_name(column: pa.ChunkedArray, numbers: dict[str, int], unknown: int) -> npt.NDArray[np.int8]:

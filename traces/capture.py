@@ -24,7 +24,13 @@ SCRIPTS = Path(__file__).parent
 TRACEFS = Path("/sys/kernel/tracing")
 READY = b"READY"
 STOP_TIMEOUT_S = 60.0
+RETRY_S = 0.5
+EPOLL_WAIT = ("232", "281", "22")  # epoll_wait and epoll_pwait on x86-64, epoll_pwait on arm64
 POLL_S = 0.02
+DRAIN_S = 0.3  # for what is on its way to the tracer: at SIGINT it looks only where it has been woken up for
+
+# Short strings, since each print copies its strings whole, and room for all that can be in flight.
+SETTINGS = {"BPFTRACE_STRLEN": "32", "BPFTRACE_MAP_KEYS_MAX": "65536"}
 
 
 @dataclass
@@ -32,8 +38,11 @@ class Tracer:
     """A bpftrace process whose probes are in place. Seconds it took to attach them: `attach_s`."""
 
     process: subprocess.Popen[bytes]
+    raw: Path
     log: Path
+    disks: Sequence[str]
     attach_s: float
+    completed: int
 
     def stop(self) -> None:
         """End the trace: what was traced until now is printed, then the kernel's count.
@@ -43,11 +52,24 @@ class Tracer:
         """
         if self.process.poll() is not None:
             raise TraceError(f"the tracer ended before the run did: {_last_line(self.log)}; run the point again")
+        completed = completed_commands(self.disks) - self.completed
+        self.process.send_signal(signal.SIGCONT)  # the probes see it and fall silent
+        time.sleep(DRAIN_S)
+        self._interrupt()
+        with open(self.raw, "ab") as raw:
+            raw.write(b"#completed %d\n" % completed)
+
+    def _interrupt(self) -> None:
+        """SIGINT until it is noticed: bpftrace misses one that comes between two waits for events."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         self.process.send_signal(signal.SIGINT)
-        try:
-            self.process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            raise TraceError(f"the tracer did not end within {STOP_TIMEOUT_S:g} s; run the point again") from None
+        while time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(RETRY_S)
+                return
+            if _waits_for_events(self.process.pid):
+                self.process.send_signal(signal.SIGINT)
+        raise TraceError(f"the tracer did not end within {STOP_TIMEOUT_S:g} s; run the point again")
 
 
 @contextlib.contextmanager
@@ -56,6 +78,7 @@ def tracing(
     raw: Path,
     arguments: Sequence[int] = (),
     *,
+    disks: Sequence[str],
     log: Path,
     buffer_pages: int = 4096,
     attach_timeout_s: float = 60.0,
@@ -64,7 +87,8 @@ def tracing(
     """A tracer that is ready, writing to `raw`; gone when the block is left, however it is left.
 
     `script` names a file of this package without its ending, `arguments` are its positional parameters, and `prefix`
-    is put before the command, to have it die with its parent, say. What bpftrace complains about goes to `log`.
+    is put before the command, to have it die with its parent, say. `disks` are those traced, by name: their own
+    statistics are held against the trace. What bpftrace complains about goes to `log`.
     `buffer_pages` is per CPU.
 
     Raises:
@@ -80,15 +104,24 @@ def tracing(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            env={**os.environ, "BPFTRACE_PERF_RB_PAGES": str(buffer_pages)},
+            env={**os.environ, **SETTINGS, "BPFTRACE_PERF_RB_PAGES": str(buffer_pages)},
             start_new_session=True,  # Ctrl-C is for the harness, which ends the tracer itself
         )
     try:
         _await_ready(process, raw, log, start + attach_timeout_s)
-        yield Tracer(process, log, time.monotonic() - start)
+        yield Tracer(process, raw, log, disks, time.monotonic() - start, completed_commands(disks))
     finally:
         process.kill()
         process.wait()
+
+
+def completed_commands(disks: Sequence[str]) -> int:
+    """Reads, writes and discards that disks have completed so far (Linux, Documentation/block/stat.rst).
+
+    NVMe passthrough is not counted there before Linux 6.13.
+    """
+    statistics = [(Path("/sys/block") / disk / "stat").read_text().split() for disk in disks]
+    return sum(int(numbers[field]) for numbers in statistics for field in (0, 4, 11))
 
 
 def check_available() -> None:
@@ -120,6 +153,13 @@ def _is_ready(raw: Path) -> bool:
     with open(raw, "rb") as file:
         file.readline()
         return READY in file.read(4096).split(b"\n")
+
+
+def _waits_for_events(pid: int) -> bool:
+    """Whether a process sleeps in epoll_wait."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/syscall").read_text().split()[0] in EPOLL_WAIT
+    return False
 
 
 def _last_line(path: Path) -> str:

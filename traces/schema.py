@@ -53,7 +53,8 @@ class TraceInfo:
     """Where a trace comes from and whether it is whole.
 
     `valid` is False, with a `reason`, when events were lost: figures and claims must not use it then. `counted_events`
-    is what the kernel counted, None where the source has no such account.
+    is what the kernel counted, None where the source has no such account; `missed_commands` those that the disks' own
+    statistics count and the trace does not have.
     """
 
     source: str
@@ -62,6 +63,7 @@ class TraceInfo:
     reason: str | None = None
     printed_events: int = 0
     counted_events: int | None = None
+    missed_commands: int | None = None
     broken_lines: int = 0
     requeues: int = 0
     unmatched_issues: int = 0

@@ -19,18 +19,26 @@ from traces.errors import TraceError
 BLOCK_BYTES = 16 << 20
 MOST_LINE_BYTES = 1 << 16  # no line of a trace is longer; what is, is one broken line
 
-_LOST = re.compile(rb"Lost (\d{1,18}) events")
+_REQUEUES = re.compile(rb"@requeues: (\d{1,18})")
+_COMPLETED = re.compile(rb"#completed (\d{1,18})")
+_IN_FLIGHT = re.compile(rb"@issued\[[\d, ]+\]: \([\d, ]+\)")
 _COUNTED = re.compile(rb"@events: (\d{1,18})")
-_CHATTER = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|")
+_CHATTER = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|Lost \d+ events|")
 
 
 @dataclass
 class Account:
-    """Lines of a trace that are no events: the kernel's count, what the tracer says it lost, and broken ones."""
+    """What the lines of a trace add up to, and what those say that are no events.
+
+    `counted_events` is the kernel's count of the lines, `completed` the commands that the disks' own statistics count.
+    """
 
     printed_events: int = 0
     counted_events: int | None = None
-    lost_events: int = 0
+    completed: int | None = None
+    requeues: int = 0
+    unmatched_issues: int = 0
+    unmatched_completions: int = 0
     broken_lines: int = 0
     examples: list[str] = field(default_factory=list)
 
@@ -38,8 +46,12 @@ class Account:
         """Account for a line that is not an event."""
         if match := _COUNTED.fullmatch(line):
             self.counted_events = int(match[1])
-        elif match := _LOST.fullmatch(line):
-            self.lost_events += int(match[1])
+        elif match := _REQUEUES.fullmatch(line):
+            self.requeues = int(match[1])
+        elif match := _COMPLETED.fullmatch(line):
+            self.completed = int(match[1])
+        elif _IN_FLIGHT.fullmatch(line):
+            self.unmatched_issues += 1
         elif not _CHATTER.fullmatch(line):
             self.broken(line)
 
