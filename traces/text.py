@@ -93,6 +93,8 @@ class LineFormat:
 
     def parse(self, block: bytes, account: Account) -> pa.Table:
         """The events of a block."""
+        if not block.isascii():
+            return self._parse_lines(block, account)
         try:
             lines: list[bytes] = []
             table = self._read(block, lines)
