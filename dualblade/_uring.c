@@ -23,6 +23,7 @@
 #define NVME_WRITE 0x01
 #define NVME_READ 0x02
 #define NVME_DO_NOT_RETRY 0x4000
+#define NVME_MOST_BLOCKS 0x10000u           /* NLB is 16 bits wide, and 0 stands for 1 */
 
 struct command {
     struct db_transfer *transfer;
@@ -33,6 +34,7 @@ struct command {
     int res;
     unsigned retries;
     bool held;              /* the kernel is done with it, and the clock is not */
+    bool fixed;             /* it lies in registered memory, and the kernel was told so */
 };
 
 struct db_transfer {
@@ -48,10 +50,18 @@ struct db_transfer {
     struct db_result result;
 };
 
+/* Registered memory. One buffer of the kernel's for each piece: Linux 6.1 counts the segments of a native command from
+   its start to the end of the whole buffer (block/blk-map.c, blk_rq_map_user_bvec), and refuses what is too many. */
+struct pieces {
+    uintptr_t base;
+    uint64_t bytes, stride_bytes, piece_bytes;
+};
+
 struct db_ring {
     struct io_uring uring;
     struct db_device device;
     struct db_clock *clock;
+    struct pieces pieces;               /* none, when `bytes` is 0 */
     unsigned queue_depth;
     struct command *commands;
     unsigned *idle;                     /* stack of free slots in `commands` */
@@ -96,6 +106,8 @@ int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned 
     ring->device = *device;
     ring->clock = clock;
     unsigned flags = device->nsid ? IORING_SETUP_SQE128 | IORING_SETUP_CQE32 : 0;
+    if (device->iopoll)
+        flags |= IORING_SETUP_IOPOLL;
     int rc = ring->commands && ring->idle ? setup_uring(&ring->uring, queue_depth + 1, flags) : -ENOMEM;
     if (rc == 0) {
         rc = io_uring_register_files(&ring->uring, &device->fd, 1);
@@ -112,6 +124,50 @@ int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned 
     }
     *out = ring;
     return 0;
+}
+
+/* Number of the piece that holds byte `offset`, and where that piece begins and ends. */
+static uint64_t piece_at(const struct pieces *pieces, uint64_t offset, uint64_t *first, uint64_t *end)
+{
+    uint64_t stride = offset / pieces->stride_bytes, in_stride = offset % pieces->stride_bytes / pieces->piece_bytes;
+    uint64_t stride_end = (stride + 1) * pieces->stride_bytes < pieces->bytes ? (stride + 1) * pieces->stride_bytes
+                                                                             : pieces->bytes;
+    *first = stride * pieces->stride_bytes + in_stride * pieces->piece_bytes;
+    *end = *first + pieces->piece_bytes < stride_end ? *first + pieces->piece_bytes : stride_end;
+    return stride * ((pieces->stride_bytes + pieces->piece_bytes - 1) / pieces->piece_bytes) + in_stride;
+}
+
+int db_ring_register(struct db_ring *ring, void *base, uint64_t bytes, uint64_t stride_bytes, uint64_t piece_bytes)
+{
+    struct pieces pieces = {(uintptr_t)base, bytes, stride_bytes, piece_bytes};
+    uint64_t first, end, n = piece_at(&pieces, bytes - 1, &first, &end) + 1;
+    struct iovec *iovecs = n <= UINT16_MAX ? calloc(n, sizeof(*iovecs)) : NULL;
+    if (!iovecs)
+        return -ENOMEM;
+    for (uint64_t offset = 0; offset < bytes; offset = end) {
+        uint64_t number = piece_at(&pieces, offset, &first, &end);
+        iovecs[number] = (struct iovec){(char *)base + first, end - first};
+    }
+    int rc = io_uring_register_buffers(&ring->uring, iovecs, (unsigned)n);
+    free(iovecs);
+    if (rc == 0)
+        ring->pieces = pieces;
+    return rc;
+}
+
+int db_ring_registered(const struct db_ring *ring)
+{
+    return ring->pieces.bytes != 0;
+}
+
+/* The piece of registered memory that holds a command, or -1. */
+static int piece_of(const struct pieces *pieces, const struct command *command)
+{
+    uint64_t offset = (uintptr_t)command->buffer - pieces->base, first, end;
+    if ((uintptr_t)command->buffer < pieces->base || offset >= pieces->bytes)
+        return -1;
+    uint64_t number = piece_at(pieces, offset, &first, &end);
+    return offset + command->bytes <= end ? (int)number : -1;
 }
 
 struct db_transfer *db_start(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes,
@@ -149,8 +205,12 @@ static void fail(struct db_transfer *t, int error, uint64_t offset)
 
 static bool within_bounds(const struct db_device *device, const struct command *command)
 {
-    return command->offset >= device->first_byte && command->bytes <= device->end_byte - device->first_byte &&
-           command->offset - device->first_byte <= device->end_byte - device->first_byte - command->bytes;
+    bool inside = command->offset >= device->first_byte && command->bytes <= device->end_byte - device->first_byte &&
+                  command->offset - device->first_byte <= device->end_byte - device->first_byte - command->bytes;
+    if (!device->nsid)
+        return inside;
+    return inside && (command->offset | command->bytes) % device->block_bytes == 0 &&
+           command->bytes / device->block_bytes <= NVME_MOST_BLOCKS;
 }
 
 /* When the clock's device will be done with a command that comes now. */
@@ -164,7 +224,7 @@ static uint64_t due_ns(struct db_clock *clock, bool write, uint64_t bytes)
     return done + clock->latency_ns;
 }
 
-static void prepare(const struct db_ring *ring, const struct command *command, struct io_uring_sqe *sqe)
+static void prepare(const struct db_ring *ring, struct command *command, struct io_uring_sqe *sqe)
 {
     bool write = command->transfer->write;
     if (!ring->device.nsid) {
@@ -186,6 +246,12 @@ static void prepare(const struct db_ring *ring, const struct command *command, s
     sqe->opcode = IORING_OP_URING_CMD;
     sqe->cmd_op = NVME_URING_CMD_IO;
     memcpy(sqe->cmd, &native, sizeof(native));
+    int piece = ring->pieces.bytes ? piece_of(&ring->pieces, command) : -1;
+    command->fixed = piece >= 0;
+    if (command->fixed) {
+        sqe->uring_cmd_flags = IORING_URING_CMD_FIXED;
+        sqe->buf_index = (uint16_t)piece;
+    }
 }
 
 /* Queue the command in `slot`. The bounds are checked here, the last moment before the kernel sees it. */
@@ -259,8 +325,13 @@ static uint64_t completed_bytes(const struct db_ring *ring, const struct command
     return command->res > 0 && (uint64_t)command->res <= command->bytes ? (uint64_t)command->res : 0;
 }
 
-static unsigned retries_allowed(const struct db_ring *ring, int res)
+static unsigned retries_allowed(struct db_ring *ring, const struct command *command)
 {
+    int res = command->res;
+    if (res == -EINVAL && command->fixed) { /* a kernel that registers memory but takes no commands on it */
+        ring->pieces.bytes = 0;
+        return MOST_RETRIES;
+    }
     if (res == -EINTR || res == -EAGAIN)
         return MOST_RETRIES;
     return ring->device.nsid && res > 0 && !(res & NVME_DO_NOT_RETRY) ? MOST_NVME_RETRIES : 0;
@@ -285,7 +356,7 @@ static void settle(struct db_ring *ring, unsigned slot)
             fail(t, -EIO, command->offset);
         else if (command->bytes && resume(ring, slot, UINT32_MAX))
             return;
-    } else if (resume(ring, slot, retries_allowed(ring, command->res))) {
+    } else if (resume(ring, slot, retries_allowed(ring, command))) {
         return;
     } else {
         fail(t, command->res ? command->res : -ENODATA, command->offset);
@@ -340,10 +411,27 @@ static unsigned collect(struct db_ring *ring)
     return seen;
 }
 
+/* As `reap`, on a ring whose completions nobody announces. An enter that waits would know no timeout. */
+static int reap_by_polling(struct db_ring *ring, uint64_t timeout_ns)
+{
+    uint64_t give_up_ns = now_ns() + timeout_ns;
+    struct io_uring_cqe *cqe;
+    int rc;
+    do
+        rc = io_uring_sq_ready(&ring->uring) ? io_uring_submit(&ring->uring) : io_uring_peek_cqe(&ring->uring, &cqe);
+    while (!io_uring_cq_ready(&ring->uring) && now_ns() < give_up_ns &&
+           (rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY));
+    if (collect(ring))
+        return 0;
+    return rc >= 0 || rc == -EAGAIN ? -ETIME : rc;
+}
+
 /* Submit what is queued and take in at least one completion. 0, or -errno of the wait itself (-ETIME: none came).
    A signal ends the wait early; when it also submitted something, that shows only as a success without a completion. */
 static int reap(struct db_ring *ring, uint64_t timeout_ns)
 {
+    if (ring->device.iopoll)
+        return reap_by_polling(ring, timeout_ns);
     struct __kernel_timespec timeout = {.tv_sec = (int64_t)(timeout_ns / 1000000000ull),
                                         .tv_nsec = (long long)(timeout_ns % 1000000000ull)};
     struct io_uring_cqe *cqe = NULL;

@@ -13,6 +13,7 @@ struct db_device {
     uint32_t block_bytes;   /* a power of two */
     uint64_t first_byte;    /* nothing outside [first_byte, end_byte) is ever sent */
     uint64_t end_byte;
+    int iopoll;             /* ask for completions of native commands instead of waiting for interrupts */
 };
 
 /* A device slower than the real one: commands are served one after another at these rates, whichever rings of this
@@ -45,6 +46,14 @@ struct db_result {
 
 /* Open a ring; `clock` may be NULL, and must outlive the ring. 0 or -errno. */
 int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned queue_depth, struct db_clock *clock);
+
+/* Let the kernel pin `bytes` of memory at `base` once instead of at every native command. Those profit that lie within
+   one piece; pieces of `piece_bytes` begin at every multiple of `stride_bytes`, and the last of each may be shorter.
+   Once for a ring, before its first transfer. 0 or -errno, and the ring works without. */
+int db_ring_register(struct db_ring *ring, void *base, uint64_t bytes, uint64_t stride_bytes, uint64_t piece_bytes);
+
+/* Whether memory is registered and every kernel call so far has taken it. */
+int db_ring_registered(const struct db_ring *ring);
 
 /* Cancel what is in flight and close. Returns how many commands the kernel would not give back: the ring stays open
    then, for their memory must never be reused. */

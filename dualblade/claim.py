@@ -63,6 +63,12 @@ class Claim:
                 f"holds; use at most {entries}"
             )
 
+        if storage.iopoll and not self.identity.queue.polls:
+            raise ConfigurationError(
+                f"storage.iopoll=true polls for completions and {self} has no queue for that; load its driver with "
+                "nvme.poll_queues=2 (modprobe.d or the kernel's command line), or leave iopoll false"
+            )
+
     def _resolve(self, number: int | None) -> tuple[Path, range]:
         """The block device that stands for what was named, and its blocks of the namespace."""
         if number is None:

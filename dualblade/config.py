@@ -165,6 +165,9 @@ class StorageConfig:
         _require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
         last = self.first_lba if self.last_lba is None else self.last_lba
         _require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
+        _require(
+            not self.iopoll or self.backend == "nvme", "storage.iopoll=true", "it with storage.backend=nvme, or false"
+        )
         _require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
 
 

@@ -73,19 +73,21 @@ class Format:
 
 @dataclass(frozen=True)
 class Queue:
-    """What the kernel's queue takes: bytes and memory segments of one command, and commands at once."""
+    """What the kernel's queue takes: bytes and segments of one command, commands at once, and whether it polls."""
 
     most_bytes: int
     most_segments: int
     entries: int
+    polls: bool = False
 
     @classmethod
     def read(cls, sysfs: Path) -> Queue:
         limits = {name: int((sysfs / "queue" / name).read_text()) for name in _QUEUE_LIMITS}
-        return cls(limits["max_hw_sectors_kb"] * KIB, limits["max_segments"], limits["nr_requests"])
+        most_bytes = limits["max_hw_sectors_kb"] * KIB
+        return cls(most_bytes, limits["max_segments"], limits["nr_requests"], bool(limits["io_poll"]))
 
 
-_QUEUE_LIMITS = ("max_hw_sectors_kb", "max_segments", "nr_requests")
+_QUEUE_LIMITS = ("max_hw_sectors_kb", "max_segments", "nr_requests", "io_poll")
 
 
 @dataclass(frozen=True)

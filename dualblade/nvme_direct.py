@@ -55,8 +55,18 @@ class NvmeDirect:
             end_byte=self.target.first_byte + self.lba_map.size_bytes,
             block_bytes=self._storage.lba_bytes,
             namespace_id=self.target.namespace_id,
+            iopoll=self._storage.iopoll,
             clock=self._clock,
         )
+
+    def register(self, thread: int, buffer: PinnedBuffer, stride_bytes: int) -> None:
+        """Have the kernel pin a thread's buffer once, where it can; only native commands profit.
+
+        The thread's transfers begin at multiples of `stride_bytes`, less than a block of which may be left unused.
+        """
+        if self.target.namespace_id:
+            stride_bytes -= stride_bytes % self._storage.lba_bytes
+            self._rings[thread].register(buffer.address, buffer.size_bytes, self.target.chunk_bytes, stride_bytes)
 
     def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
         """Where in the pinned buffer row `first_row` must start so that the transfer begins on a block."""
@@ -179,6 +189,8 @@ class NvmeDirect:
             "lba_bytes": self._storage.lba_bytes,
             "chunk_bytes": self.target.chunk_bytes,
             "queue_depth": self._storage.queue_depth,
+            "registered_buffers": all(ring.registered for ring in self._rings),
+            "iopoll": self._storage.iopoll,
             "pace": dataclasses.asdict(self._storage.pace) if self._storage.pace else None,
             "resident_bytes_after": self.target.resident_bytes(),
             "device": self.target.describe(),

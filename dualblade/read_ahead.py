@@ -54,6 +54,10 @@ class ReadAhead(Protocol):
         """Commands that its ring has to keep in flight, where `queue_depth` is what storage is to get."""
         ...
 
+    def stride_bytes(self, depth: int) -> int:
+        """At whose multiples the transfers of a ring of this depth begin in `buffer`."""
+        ...
+
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
         """Queue storage -> pinned -> device, after the last write to the tensor."""
         ...
@@ -161,6 +165,9 @@ class MirrorReader:
     def depth(self, queue_depth: int) -> int:
         return min(queue_depth, self._pieces)
 
+    def stride_bytes(self, depth: int) -> int:
+        return self.buffer.size_bytes // depth
+
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
         load = _Load(transfer, last_write)
         self._inbox.put(load)
@@ -225,6 +232,9 @@ class PieceReader:
 
     def depth(self, queue_depth: int) -> int:
         return queue_depth
+
+    def stride_bytes(self, depth: int) -> int:
+        return self._piece_bytes
 
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
         load = _Load(transfer, last_write)

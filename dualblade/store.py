@@ -109,7 +109,12 @@ class KVStore:
             depths = [self.storage.queue_depth] * len(self._threads.buffers)
             if self._ahead:
                 depths.append(self._ahead.depth(self.storage.queue_depth))
-            return NvmeDirect(self.geometry, layers, self.storage, depths)
+            direct = NvmeDirect(self.geometry, layers, self.storage, depths)
+            for thread, buffer in enumerate(self._threads.buffers):
+                direct.register(thread, buffer, buffer.size_bytes)
+            if self._ahead:
+                direct.register(len(depths) - 1, self._ahead.buffer, self._ahead.stride_bytes(depths[-1]))
+            return direct
         return PageCache(self.geometry, layers, self.storage, evict=name == "page_cache_evict")
 
     def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:

@@ -79,7 +79,8 @@ class Pending:
 class Ring:
     """An io_uring for one thread and one target; transfers may only touch bytes [first_byte, end_byte) of it.
 
-    With `namespace_id`, `fd` is an NVMe character device, and the transfers are native commands to that namespace.
+    With `namespace_id`, `fd` is an NVMe character device, and the transfers are native commands to that namespace; with
+    `iopoll` the ring then asks for their completion, as long as anything is waited for, instead of sleeping.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Ring:
         end_byte: int,
         block_bytes: int,
         namespace_id: int = 0,
+        iopoll: bool = False,
         clock: DeviceClock | None = None,
     ) -> None:
         self._target = target
@@ -102,7 +104,7 @@ class Ring:
         self.in_doubt = False  # closed with commands in flight, which may still write
         self._result = ffi.new("struct db_result *")
         self.stats: dict[Op, OpStats] = {"read": OpStats(), "write": OpStats()}
-        device = ffi.new("struct db_device *", [fd, namespace_id, block_bytes, first_byte, end_byte])
+        device = ffi.new("struct db_device *", [fd, namespace_id, block_bytes, first_byte, end_byte, iopoll])
         out = ffi.new("struct db_ring **")
         code = lib.db_ring_open(out, device, queue_depth, clock.native if clock else ffi.NULL)
         if code < 0:
@@ -177,6 +179,21 @@ class Ring:
     ) -> None:
         """Start a transfer and wait for it."""
         self.wait(self.start(op, buffer, address, offset_bytes, size_bytes, chunk_bytes, mirror), timeout_s)
+
+    def register(self, address: int, size_bytes: int, chunk_bytes: int, stride_bytes: int | None = None) -> bool:
+        """Have the kernel pin a transfer buffer once, for native commands of `chunk_bytes`; whether it does.
+
+        Transfers begin at multiples of `stride_bytes` (None: at the start). Before the first of them. The kernel may
+        refuse (memlock limit, Linux before 6.1): everything works without.
+        """
+        stride_bytes = stride_bytes or size_bytes
+        base = ffi.cast("void *", address)
+        return bool(lib.db_ring_register(self._ring, base, size_bytes, stride_bytes, chunk_bytes) == 0)
+
+    @property
+    def registered(self) -> bool:
+        """Whether a buffer is registered, and the kernel has taken all commands on it so far."""
+        return self._ring is not None and bool(lib.db_ring_registered(self._ring))
 
     def close(self) -> None:
         """Cancel what is in flight and give the ring back to the kernel; safe to call twice."""
