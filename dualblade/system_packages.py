@@ -48,6 +48,7 @@ def requirements() -> list[Requirement]:
         Requirement("cgroup-tools", shutil.which("cgexec") is not None, essential=False),
         Requirement("bpftrace", shutil.which("bpftrace") is not None, essential=False),
         Requirement("fio", shutil.which("fio") is not None, essential=False),
+        Requirement("dmsetup", which_admin("dmsetup") is not None, essential=False),
         Requirement("chromium", any(map(shutil.which, BROWSERS)), essential=False),
         Requirement("qemu-system-x86", shutil.which("qemu-system-x86_64") is not None, essential=False),
         Requirement("busybox-static", shutil.which("busybox") is not None, essential=False),
