@@ -14,6 +14,7 @@ from analysis.selection import SSD_COLUMNS
 from analysis.stats import describe_interval
 
 REVISION_CHARS = 10
+MANY_WORKLOADS = 4
 
 
 def note(data: pd.DataFrame) -> str:
@@ -92,10 +93,9 @@ def _workload(data: pd.DataFrame) -> str:
     source = "replay of" if _each(optional(data, "config.workload.source"), "replay") == "replay" else "model"
     scale = data["config.scale"]
     batch = _each(data["config.workload.batch_size"] // scale)
-    return (
-        f"{source.capitalize()} {_each(data['config.model.name'])}, workload {_each(data['config.workload.name'])}, "
-        f"scale {_each(scale)} (batch {batch})"
-    )
+    names = data["config.workload.name"]
+    workload = f"workload {_each(names)}" if names.nunique() < MANY_WORKLOADS else f"{names.nunique()} workloads"
+    return f"{source.capitalize()} {_each(data['config.model.name'])}, {workload}, scale {_each(scale)} (batch {batch})"
 
 
 def _compute(data: pd.DataFrame) -> str:
@@ -122,7 +122,7 @@ def _revisions(data: pd.DataFrame) -> str:
 
 
 def _runs_per_point(data: pd.DataFrame) -> list[int]:
-    point = [*SSD_COLUMNS, "lru", "config.variant.name", "memory_gb"]
+    point = [*SSD_COLUMNS, "lru", "config.workload.name", "config.variant.name", "memory_gb"]
     return list(data.reindex(columns=point).groupby(point, dropna=False).size())
 
 

@@ -106,6 +106,9 @@ OPTIONAL: dict[str, Kind] = {
     "result.pipeline.groups.direct.iterations": STEPS,
     "result.plan.kpu_bytes": POSITIVE,
     "result.plan.layers": TEXTS,
+    "result.tokens.answers.right": COUNT,
+    "result.tokens.answers.of": POSITIVE,
+    "result.tokens.answers.examples": COUNT,
 }
 IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
 REQUIRED_OF_IO: dict[str, Kind] = {

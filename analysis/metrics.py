@@ -20,6 +20,15 @@ def prefill_s(results: Results) -> pd.Series:
     return results.runs["result.prefill_s"].astype(float)
 
 
+def task_s(results: Results) -> pd.Series:
+    """Seconds of a whole batch of requests: prefill and every decode iteration, the cold one included.
+
+    Source: `prefill_s` and `decode_s` of result.json.
+    """
+    decode_s = results.iterations.groupby("run")["decode_s"].sum()
+    return prefill_s(results) + decode_s.reindex(results.runs.index, fill_value=0.0)
+
+
 def decode_s_per_token(results: Results) -> pd.Series:
     """Decode latency in seconds per decoded token (of every sequence of the batch at once).
 
@@ -95,7 +104,16 @@ def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
 
 def measure(results: Results) -> pd.DataFrame:
     """The runs with one more column per metric."""
-    metrics = (prefill_s, decode_s_per_token, decode_hit_rate, memory_gb, working_set_gb, decode_iterations, lru)
+    metrics = (
+        prefill_s,
+        task_s,
+        decode_s_per_token,
+        decode_hit_rate,
+        memory_gb,
+        working_set_gb,
+        decode_iterations,
+        lru,
+    )
     return results.runs.assign(**{metric.__name__: metric(results) for metric in metrics})
 
 

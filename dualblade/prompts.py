@@ -53,10 +53,10 @@ def make_prompts(config: RunConfig, count_tokens: CountTokens) -> Prompts:
     """
     workload = config.workload
     if (workload.prompts is None) == (workload.records is None):
+        state = "neither is set" if workload.prompts is None else "both are set"
         raise ConfigurationError(
-            f"workload.prompts={workload.prompts} and workload.records={workload.records} are "
-            f"{'not set' if workload.prompts is None else 'both set'}; give either a text file with one prompt per "
-            "line or a folder of records"
+            f"a model reads workload.prompts or workload.records, and {state}; give either a text file with one prompt "
+            "per line or a folder of records"
         )
     if workload.prompts is not None:
         return Prompts(_read_lines(workload.prompts, config.batch_size))

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
-from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing
+from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing, wrangling, wrangling_records
 from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
@@ -40,6 +40,8 @@ FIGURES: Mapping[str, FigureModule] = {
     "e2e_latency": e2e_latency,
     "hit_rate": hit_rate,
     "io_paths": io_paths,
+    "wrangling": wrangling,
+    "wrangling_records": wrangling_records,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.claims import Judge
-from analysis.judges import cost, hit_rate, io_paths, latency, phases, pipeline
+from analysis.judges import cost, hit_rate, io_paths, latency, phases, pipeline, wrangling
 
 JUDGES: Mapping[str, Judge] = {
     "C1": latency.prefill_latency,
@@ -19,6 +19,7 @@ JUDGES: Mapping[str, Judge] = {
     "C10": phases.share_of_disk,
     "C17": pipeline.adaptive_choice,
     "C18": pipeline.converges_to_cross,
+    "C19": wrangling.tasks,
     "C20": io_paths.passthrough_against_spdk,
     "C22": cost.pinned_memory,
 }

@@ -69,6 +69,20 @@ def test_a_run_of_the_engine(weights: Path, disk_path: Path, tmp_path: Path) -> 
     assert result["tokens"]["text"] == tokenizer.batch_decode(expected[:, 24:], skip_special_tokens=True)
 
 
+def test_questions_about_records_are_answered_and_scored(weights: Path, disk_path: Path, tmp_path: Path) -> None:
+    """The shipped records; one token is one byte of the prompt."""
+    records = {"task": "entity_matching", "path": str(CHECKOUT / "conf/workload/records/em_sample"), "examples": 1}
+    config = tiny_llama_run(weights, disk_path, batch_size=4, prompt_tokens=500, prompts=None, records=records)
+    done = run_engine(tmp_path, config)
+    assert done.returncode == 0, done.stderr
+    tokens = json.loads((tmp_path / "result.json").read_text())["tokens"]
+    answers = tokens["answers"]
+    assert sorted(answers["expected"]) == ["different"] * 2 + ["same"] * 2
+    assert len(answers["given"]) == 4
+    assert answers["right"] == sum(map(str.__eq__, answers["given"], answers["expected"]))
+    assert answers["examples"] == 1
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "sentence"),
     [
@@ -80,7 +94,7 @@ def test_a_run_of_the_engine(weights: Path, disk_path: Path, tmp_path: Path) -> 
         ("model", {"n_layers": 4}, "model.n_layers=4, but the weights in .* have 3"),
         ("workload", {"prompts": "nowhere.txt"}, "workload.prompts=nowhere.txt cannot be read: No such file"),
         ("workload", {"prompts": "/dev/null"}, "workload.prompts=/dev/null has no lines"),
-        ("workload", {"prompts": None}, "workload.prompts is not set"),
+        ("workload", {"prompts": None}, "workload.prompts or workload.records, and neither is set"),
     ],
 )
 def test_a_mistake_is_one_sentence(

@@ -57,9 +57,9 @@ def test_a_prompt_that_cannot_hold_its_question_is_refused(records: RecordsConfi
 
 
 def test_prompts_come_from_one_place(records: RecordsConfig) -> None:
-    with pytest.raises(ConfigurationError, match="not set; give either a text file"):
+    with pytest.raises(ConfigurationError, match="neither is set; give either a text file"):
         make_prompts(run(9), words)
-    with pytest.raises(ConfigurationError, match="both set; give either a text file"):
+    with pytest.raises(ConfigurationError, match="both are set; give either a text file"):
         make_prompts(run(9, records=records, prompts="prompts.txt"), words)
 
 

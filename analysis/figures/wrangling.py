@@ -1,0 +1,105 @@
+"""Paper figure 14: latency of the data-wrangling tasks under one memory limit, relative to the Baseline."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
+
+from analysis.caption import note, provenance
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection
+from analysis.style import Look, looks
+from analysis.tasks import TASK, by_size, relative, replayed, title
+
+PANELS = {"task_s": "Whole task / Baseline", "decode_s_per_token": "Decode / Baseline"}
+ROW_IN = 0.19
+MARK_FONT_PT = 5.5
+
+
+def select(results: Results) -> Selection:
+    """The tasks that were replayed with the Baseline and another variant."""
+    chosen = replayed(results.runs)
+    variants = set(chosen.runs["config.variant.name"])
+    return chosen if "baseline" in variants and len(variants) > 1 else Selection(results.runs.head(0))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    limit_gb = data["memory_gb"].iloc[0]
+    subject = (
+        f"Data-wrangling tasks at {limit_gb:g} GB, latency relative to the Baseline's at the same repetition: of a "
+        "whole batch (prefill and all decode iterations) and of a decoded token. In brackets the KV at the paper's "
+        "scale; shaded are the tasks whose KV fits the page cache."
+    )
+    return provenance(subject, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One row for each task, the whole task to the left and decode to the right."""
+    tasks = by_size(data)
+    figure, panels = new_panels(n_rows=1, n_columns=2, height_in=1.2 + ROW_IN * len(tasks), per_column=2, sharex="all")
+    for axes, (metric, label) in zip(panels[0], PANELS.items(), strict=True):
+        for name, look in looks(data["config.variant.name"]).items():
+            _draw(axes, data, name, look, metric, tasks)
+        _dress(axes, data, tasks, label)
+    panels[0, 0].set_xlim(0, 1.05 * max(axes.dataLim.xmax for axes in panels[0]))
+    panels[0, 0].set_yticklabels([_label(data, task) for task in tasks])
+    panels[0, 0].annotate(
+        "KV in GB",
+        (0, 1),
+        (-3, 4),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right",
+        fontsize=MARK_FONT_PT,
+    )
+    panels[0, 1].set_yticklabels([])
+    add_legend(figure)
+    add_note(figure, note(data))
+    return figure
+
+
+def _draw(axes: Axes, data: pd.DataFrame, variant: str, look: Look, metric: str, tasks: list[str]) -> None:
+    if variant == "baseline":
+        axes.axvline(1, color=look.color, linewidth=1, label=look.label, zorder=1)
+        return
+    points = relative(data, variant, metric)
+    below, above = points["median"] - points["low"], points["high"] - points["median"]
+    axes.errorbar(
+        points["median"],
+        points[TASK].map(tasks.index),
+        xerr=[below, above] if (points["runs"] > 1).any() else None,
+        label=look.label,
+        elinewidth=0.7,
+        zorder=3,
+        **look.line | {"linestyle": "none"},
+    )
+
+
+def _dress(axes: Axes, data: pd.DataFrame, tasks: list[str], label: str) -> None:
+    """The least KV on top; a band behind the tasks that fit."""
+    axes.set_xlabel(label)
+    axes.xaxis.set_major_locator(MultipleLocator(0.5))
+    axes.set_yticks(range(len(tasks)))
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
+    fitting = sum(_kv_gb(data, task) <= _budget_gb(data) for task in tasks)
+    if fitting:
+        axes.axhspan(-0.5, fitting - 0.5, color="0.93", linewidth=0, zorder=0)
+        axes.annotate(
+            "KV fits", (0.03, -0.4), xycoords=("axes fraction", "data"), va="top", fontsize=MARK_FONT_PT, color="0.35"
+        )
+
+
+def _label(data: pd.DataFrame, task: str) -> str:
+    return f"{title(task)} ({_kv_gb(data, task):.1f})"
+
+
+def _kv_gb(data: pd.DataFrame, task: str) -> float:
+    return float(data.loc[data[TASK] == task, "working_set_gb"].iloc[0])
+
+
+def _budget_gb(data: pd.DataFrame) -> float:
+    return float((data["memory_gb"] - data["config.paper_overhead_gb"]).iloc[0])

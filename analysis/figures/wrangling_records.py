@@ -1,0 +1,76 @@
+"""Beside paper figure 14: a real model on real records, decode latency and its right answers in every variant."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.answers import answers
+from analysis.caption import note, provenance
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection
+from analysis.stats import summarise
+from analysis.style import Look, looks
+from analysis.tasks import TASK, answered, by_size, title
+
+ROW_IN = 0.24
+
+
+def select(results: Results) -> Selection:
+    """All that answered questions about records."""
+    return answered(results.runs)
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    given = "; ".join(f"{title(task)} {found}" for task, found in sorted(answers(data).items()))
+    subject = (
+        f"Decode latency per token of {data['config.model.name'].iloc[0]} on real records, and how many of its answers "
+        "are right; alike means that all variants gave the same tokens. A task has two possible answers, each of them "
+        f"right for half of the records as far as there are so many. {given}. The model computes on the machine "
+        "itself, which takes most of the time: the figure is about answers, not about speed."
+    )
+    return provenance(subject, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One row for each task: latency of each variant, and the answers at its end."""
+    tasks = by_size(data)
+    figure, panels = new_panels(n_rows=1, height_in=1.1 + ROW_IN * len(tasks))
+    axes = panels[0, 0]
+    for name, look in looks(data["config.variant.name"]).items():
+        _draw(axes, data[data["config.variant.name"] == name], look, tasks)
+    axes.set_xlabel("Decode (s/token)")
+    axes.set_xlim(0, 1.08 * axes.dataLim.xmax)
+    _name_rows(axes, [title(task) for task in tasks])
+    right = axes.twinx()
+    right.grid(visible=False)
+    found = answers(data)
+    _name_rows(right, [str(found[task]) for task in tasks])
+    right.set_title("right answers", loc="right")
+    add_legend(figure)
+    add_note(figure, note(data))
+    return figure
+
+
+def _draw(axes: Axes, data: pd.DataFrame, look: Look, tasks: list[str]) -> None:
+    points = summarise(data, [TASK], "decode_s_per_token")
+    below, above = points["median"] - points["low"], points["high"] - points["median"]
+    axes.errorbar(
+        points["median"],
+        points[TASK].map(tasks.index),
+        xerr=[below, above] if (points["runs"] > 1).any() else None,
+        label=look.label,
+        elinewidth=0.7,
+        zorder=3,
+        **look.line | {"linestyle": "none"},
+    )
+
+
+def _name_rows(axes: Axes, names: list[str]) -> None:
+    """The first on top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
