@@ -32,6 +32,13 @@ class Verdict(StrEnum):
     NOT_TESTABLE = "not testable here"
 
 
+def graded(*, reproduced: bool, direction: bool) -> Verdict:
+    """The verdict of a claim that was measured: the first that holds."""
+    if reproduced:
+        return Verdict.REPRODUCED
+    return Verdict.DIRECTION if direction else Verdict.CONTRADICTED
+
+
 class Untestable(Exception):
     """What there is cannot decide a claim; the message is the reason, a clause without a full stop."""
 

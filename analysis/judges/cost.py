@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import Setup
 from analysis.judges.pipeline import probing_iterations
 from analysis.judges.wording import basis, names
@@ -22,10 +22,10 @@ def pinned_memory(claim: Claim, setup: Setup) -> Finding:
     if ratio.empty:
         raise Untestable("it takes runs of dual_blade that recorded their page-locked bytes")
     measured, probing = ratio.median(), probing_iterations(runs)
-    if measured <= claim.thresholds["memory"] and (probing <= 1).all():
-        verdict = Verdict.REPRODUCED
-    else:
-        verdict = Verdict.DIRECTION if measured <= claim.thresholds["loose"] else Verdict.CONTRADICTED
+    verdict = graded(
+        reproduced=measured <= claim.thresholds["memory"] and (probing <= 1).all(),
+        direction=measured <= claim.thresholds["loose"],
+    )
     text = f"{measured:.2f} x N_threads x M_pin ({pinned_bytes.median() / 1e6:.0f} MB)"
     if len(probing):
         text += f"; at most {probing.max():.0f} probing iterations"

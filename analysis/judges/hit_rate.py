@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import Setup
 from analysis.judges.choice import below_full, over_limits
 from analysis.judges.wording import basis, in_percent, names, row_interval, share
@@ -23,11 +23,11 @@ def cliff(claim: Claim, setup: Setup) -> Finding:
         raise Untestable(f"it takes limits up to {claim.thresholds['zone_gb']:g} GB and above")
     worst, highest = zone.loc[zone["median"].idxmax()], above.loc[above["median"].idxmax()]
     enough = 100 * highest["median"] >= claim.thresholds["before_pct"]
-    if enough and 100 * worst["median"] <= claim.thresholds["collapsed_pct"]:
-        verdict = Verdict.REPRODUCED
-    else:
-        below_share = (zone["median"] < _ideal(runs, zone["memory_gb"]) / 2).all()
-        verdict = Verdict.DIRECTION if enough and below_share else Verdict.CONTRADICTED
+    below_share = (zone["median"] < _ideal(runs, zone["memory_gb"]) / 2).all()
+    verdict = graded(
+        reproduced=enough and 100 * worst["median"] <= claim.thresholds["collapsed_pct"],
+        direction=enough and below_share,
+    )
     text = (
         f"at most {share(worst['median'])} up to {claim.thresholds['zone_gb']:g} GB; "
         f"{share(highest['median'])} at {highest['memory_gb']:g} GB"
@@ -44,11 +44,8 @@ def follows_memory(claim: Claim, setup: Setup) -> Finding:
     explained, slope = lines["explained"].median(), lines["slope"].median()
     lead = _lead(runs)
     above = (100 * lead >= -claim.thresholds["tie_points"]).all()
-    if slope > 0 and explained >= claim.thresholds["linear"] and above:
-        verdict = Verdict.REPRODUCED
-    else:
-        rises = slope > 0 and explained >= claim.thresholds["rising"]
-        verdict = Verdict.DIRECTION if rises else Verdict.CONTRADICTED
+    rises = slope > 0 and explained >= claim.thresholds["rising"]
+    verdict = graded(reproduced=slope > 0 and explained >= claim.thresholds["linear"] and above, direction=rises)
     text = (
         f"R² {explained:.3f}, {100 * slope:.1f} points per GB; above CachePolicy-Only by "
         f"{100 * lead.min():.1f} to {100 * lead.max():.1f} points"

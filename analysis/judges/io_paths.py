@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import Setup
 from analysis.judges.wording import names, share
 from analysis.metrics import io_cells
@@ -24,11 +24,10 @@ def passthrough_against_spdk(claim: Claim, setup: Setup) -> Finding:
     over_ext4 = (latency[PASSTHROUGH] / latency[BUFFERED]).dropna()
     measured = over_ext4.median()
     text = f"{measured:.2f}x buffered ext4's latency, below it in {share((over_ext4 < 1).mean())} of the cells"
-    verdict = Verdict.DIRECTION if measured < 1 else Verdict.CONTRADICTED
-    reason = "SPDK's perf tool is not here, so the half of the claim on SPDK is not judged."
+    reason, level = "SPDK's perf tool is not here, so the half of the claim on SPDK is not judged.", False
     if POLLED in latency:
         over_spdk = (latency[PASSTHROUGH] / latency[POLLED]).median()
         level = abs(over_spdk - 1) <= claim.thresholds["level_pct"] / 100
-        verdict = Verdict.REPRODUCED if level and measured < 1 else verdict
         text, reason = f"{over_spdk:.2f}x SPDK's latency; {text}", ""
+    verdict = graded(reproduced=level and measured < 1, direction=measured < 1)
     return Finding(verdict, measured, interval(over_ext4), text, names(reads), reason=reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.change import change_by_limit
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.curves import full_hit_gb
 from analysis.evidence import Setup
 from analysis.judges.choice import below_full, over_limits
@@ -26,11 +26,9 @@ def prefill_latency(claim: Claim, setup: Setup) -> Finding:
     by_limit = change_by_limit(runs, "dual_blade", "baseline", "prefill_s")
     best = by_limit.loc[by_limit["median"].idxmin()]
     overall, ends = by_limit["median"].median(), interval(by_limit["median"])
-    if ends is None or ends[1] >= 0:
-        verdict = Verdict.CONTRADICTED
-    else:
-        large = best["median"] <= -claim.thresholds["largest_pct"] / 100
-        verdict = Verdict.REPRODUCED if large else Verdict.DIRECTION
+    shorter = ends is not None and ends[1] < 0
+    large = best["median"] <= -claim.thresholds["largest_pct"] / 100
+    verdict = graded(reproduced=shorter and large, direction=shorter)
     text = f"{percent(best['median'])} at {best['memory_gb']:g} GB; {percent(overall)} in the median over the limits"
     return Finding(verdict, 100 * best["median"], in_percent(row_interval(best)), text, names(runs), reason=basis(runs))
 
@@ -42,10 +40,10 @@ def decode_latency(claim: Claim, setup: Setup) -> Finding:
     best, worst = (by_limit.loc[row] for row in (by_limit["median"].idxmin(), by_limit["median"].idxmax()))
     least, largest = -claim.thresholds["least_pct"] / 100, -claim.thresholds["largest_pct"] / 100
     short = by_limit[by_limit["memory_gb"] < full_hit_gb(runs)]
-    if worst["median"] <= least and best["median"] <= largest:
-        verdict = Verdict.REPRODUCED
-    else:
-        verdict = Verdict.DIRECTION if len(short) and (short["median"] < 0).all() else Verdict.CONTRADICTED
+    verdict = graded(
+        reproduced=worst["median"] <= least and best["median"] <= largest,
+        direction=len(short) > 0 and bool((short["median"] < 0).all()),
+    )
     text = " to ".join(f"{percent(row['median'])} at {row['memory_gb']:g} GB" for row in (best, worst))
     return Finding(verdict, 100 * best["median"], in_percent(row_interval(best)), text, names(runs), reason=basis(runs))
 
@@ -65,10 +63,9 @@ def write_stalls(claim: Claim, setup: Setup) -> Finding:
     ends = interval(rise)
     longer = rise.median() > 0 and (ends is None or ends[0] > 0)
     steady = correlation <= claim.thresholds["correlation"]
-    if longer and steady and rise.median() >= claim.thresholds["rise_pct"] / 100:
-        verdict = Verdict.REPRODUCED
-    else:
-        verdict = Verdict.DIRECTION if longer else Verdict.CONTRADICTED
+    verdict = graded(
+        reproduced=longer and steady and rise.median() >= claim.thresholds["rise_pct"] / 100, direction=longer
+    )
     text = f"{percent(rise.median())} at {lowest_gb:g} GB; rank correlation {correlation:.2f} up to {from_gb:g} GB"
     reason = f"{basis(runs)} {_writeback(runs)}"
     return Finding(verdict, 100 * rise.median(), in_percent(ends), text, names(runs), reason=reason)
@@ -79,11 +76,8 @@ def eager_eviction_is_linear(claim: Claim, setup: Setup) -> Finding:
     runs = below_full(over_limits(setup, "cachepolicy_only"))
     lines = line_per_repetition(runs, "memory_gb", "decode_s_per_token")
     explained, slope = lines["explained"].median(), lines["slope"].median()
-    if slope < 0 and explained >= claim.thresholds["linear"]:
-        verdict = Verdict.REPRODUCED
-    else:
-        falls = slope < 0 and explained >= claim.thresholds["falling"]
-        verdict = Verdict.DIRECTION if falls else Verdict.CONTRADICTED
+    falls = slope < 0 and explained >= claim.thresholds["falling"]
+    verdict = graded(reproduced=slope < 0 and explained >= claim.thresholds["linear"], direction=falls)
     text = f"R² {explained:.3f}, {1000 * slope:+.0f} ms per token and GB"
     return Finding(verdict, explained, interval(lines["explained"]), text, names(runs), reason=basis(runs))
 
@@ -95,11 +89,8 @@ def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
     trends = slopes * (runs["memory_gb"].max() - runs["memory_gb"].min()) / runs["decode_s_per_token"].median()
     trend, last = trends.median(), _slowest_when_ample(setup) == "nvme_direct_only"
     flat = abs(trend) <= claim.thresholds["flat_pct"] / 100
-    if flat and last:
-        verdict = Verdict.REPRODUCED
-    else:
-        loose = (flat or last) and abs(trend) <= claim.thresholds["loose_pct"] / 100
-        verdict = Verdict.DIRECTION if loose else Verdict.CONTRADICTED
+    loose = (flat or last) and abs(trend) <= claim.thresholds["loose_pct"] / 100
+    verdict = graded(reproduced=flat and last, direction=loose)
     low_gb, high_gb = runs["memory_gb"].min(), runs["memory_gb"].max()
     text = f"{percent(trend)} from {low_gb:g} to {high_gb:g} GB; {'last' if last else 'not last'} at {high_gb:g} GB"
     return Finding(verdict, 100 * trend, in_percent(interval(trends)), text, names(runs), reason=basis(runs))
@@ -111,11 +102,8 @@ def fastest_everywhere(claim: Claim, setup: Setup) -> Finding:
     tie = claim.thresholds["tie_pct"] / 100
     wins = {phase: ~_loses(runs, metric, tie) for phase, metric in PHASES.items()}
     won = pd.concat(wins.values()).mean()
-    if won == 1:
-        verdict = Verdict.REPRODUCED
-    else:
-        most = wins["decode"].mean() >= claim.thresholds["most_pct"] / 100
-        verdict = Verdict.DIRECTION if most else Verdict.CONTRADICTED
+    most = wins["decode"].mean() >= claim.thresholds["most_pct"] / 100
+    verdict = graded(reproduced=won == 1, direction=most)
     text = "; ".join(f"{phase} at {won.sum()} of {len(won)} limits" for phase, won in wins.items())
     return Finding(verdict, 100 * won, None, text, names(runs), reason=basis(runs))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import Setup
 from analysis.judges.wording import basis, in_percent, names, share
 from analysis.load import optional
@@ -22,11 +22,9 @@ def share_of_disk(claim: Claim, setup: Setup) -> Finding:
     low, high = (runs[runs["memory_gb"] == limit].index for limit in (runs["memory_gb"].min(), runs["memory_gb"].max()))
     measured = stalls["decode"][low].median()
     ample, prefill = stalls["decode"][high].median(), stalls["prefill"][low].median()
-    if measured <= ample or measured <= prefill:
-        verdict = Verdict.CONTRADICTED
-    else:
-        near = abs(100 * measured - claim.published.values[-1]) <= claim.thresholds["points"]
-        verdict = Verdict.REPRODUCED if near else Verdict.DIRECTION
+    more = measured > ample and measured > prefill
+    near = abs(100 * measured - claim.published.values[-1]) <= claim.thresholds["points"]
+    verdict = graded(reproduced=more and near, direction=more)
     low_gb, high_gb = runs["memory_gb"].min(), runs["memory_gb"].max()
     text = f"decode {share(measured)} at {low_gb:g} GB, {share(ample)} at {high_gb:g} GB; prefill {share(prefill)}"
     ends = in_percent(interval(stalls["decode"][low]))

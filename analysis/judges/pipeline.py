@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.change import changes
-from analysis.claims import Claim, Finding, Untestable, Verdict
+from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
@@ -30,10 +30,7 @@ def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
     medians = pairs.groupby(equal, dropna=False)["change"].median()
     change, ends = medians.median(), interval(medians if len(medians) > 1 else pairs["change"])
     lower = change < 0 and (ends is None or ends[1] < 0)
-    if lower and 100 * change <= -claim.thresholds["lower_pct"]:
-        verdict = Verdict.REPRODUCED
-    else:
-        verdict = Verdict.DIRECTION if lower else Verdict.CONTRADICTED
+    verdict = graded(reproduced=lower and 100 * change <= -claim.thresholds["lower_pct"], direction=lower)
     text = f"{percent(change)} in the median over {len(medians)} ratios"
     return Finding(verdict, 100 * change, in_percent(ends), text, names(runs), reason=basis(runs))
 
@@ -45,10 +42,7 @@ def converges_to_cross(claim: Claim, setup: Setup) -> Finding:
     if choices.empty:
         raise Untestable("it takes runs with the adaptive pipeline and four decode iterations or more")
     crossed = (choices == "cross").mean()
-    if 100 * crossed >= claim.thresholds["most_pct"]:
-        verdict = Verdict.REPRODUCED
-    else:
-        verdict = Verdict.DIRECTION if crossed > 0.5 else Verdict.CONTRADICTED
+    verdict = graded(reproduced=100 * crossed >= claim.thresholds["most_pct"], direction=crossed > 0.5)
     text = f"Cross in {(choices == 'cross').sum()} of {len(choices)} runs"
     decided = runs.loc[choices.index]
     return Finding(verdict, 100 * crossed, None, text, names(decided), reason=basis(decided))
