@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
 import typing
 from pathlib import Path
@@ -33,17 +34,23 @@ from dualblade.result import (
     verify,
     write_result,
 )
+from dualblade.server import serve
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:
     from dualblade.generation import LoadedModel
 
 
-def main() -> int:
-    """Run, or with `--hold` only keep the libraries mapped until standard input closes."""
-    arguments = _parse()
+def main(words: list[str] | None = None) -> int:
+    """Run, with `--serve` fork runs, or with `--hold` only keep the libraries mapped until standard input closes."""
+    arguments = _parse(words)
     if arguments.hold:
         return _hold(arguments.hold)
+    if arguments.serve is not None:
+        prepare_log()
+        _say("ready")
+        serve(socket.socket(fileno=arguments.serve), main)
+        return 0
     run_dir: Path = arguments.run_dir
     variant = None
     try:
@@ -124,14 +131,15 @@ def _say(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def _parse() -> argparse.Namespace:
+def _parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dualblade", description="one run of the engine")
     parser.add_argument("run_dir", type=Path, nargs="?", help="folder with config.yaml; results go there")
     parser.add_argument("--handshake", action="store_true", help="wait for a line on standard input before the run")
     sources = typing.get_args(Source)
     parser.add_argument("--hold", choices=sources, help="keep the libraries of such runs in memory until input ends")
-    arguments = parser.parse_args()
-    if arguments.run_dir is None and not arguments.hold:
+    parser.add_argument("--serve", type=int, metavar="SOCKET", help="fork a run for each request on this descriptor")
+    arguments = parser.parse_args(words)
+    if arguments.run_dir is None and not arguments.hold and arguments.serve is None:
         parser.error("give the run directory, or --hold")
     return arguments
 

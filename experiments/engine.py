@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from experiments.errors import RunError
 
@@ -24,21 +24,42 @@ ENTER = Path(__file__).with_name("enter.py")
 EXIT_TIMEOUT_S = 30.0
 
 
-class Engine:
-    """`python -m dualblade ARGUMENTS` as a child; all waiting ends at `deadline_s` after its start."""
+class Process(Protocol):
+    """A started engine, leader of a process group; subprocess.Popen is one."""
 
-    def __init__(self, arguments: list[str], procs: Path | None, log: IO[bytes], deadline_s: float) -> None:
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal; raises subprocess.TimeoutExpired."""
+
+
+Launch = Callable[[list[str], "Path | None", IO[bytes]], Process]
+
+
+def execute(arguments: list[str], procs: Path | None, log: IO[bytes]) -> Process:
+    """Start `python -m dualblade ARGUMENTS` inside the cgroup of `procs`."""
+    return subprocess.Popen(
+        [*enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment(),
+        start_new_session=True,  # Ctrl-C is for the harness, which ends the engine itself
+    )
+
+
+class Engine:
+    """A run of the engine as its own process; all waiting ends at `deadline_s` after its start."""
+
+    def __init__(
+        self, arguments: list[str], procs: Path | None, log: IO[bytes], deadline_s: float, launch: Launch
+    ) -> None:
         self._deadline_s = deadline_s
         self._ends_at = time.monotonic() + deadline_s
         self._log = log
-        self._process = subprocess.Popen(
-            [*enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, "PYTHONPATH": _python_path()},
-            start_new_session=True,  # Ctrl-C is for the harness, which ends the engine itself
-        )
+        self._process = launch(arguments, procs, log)
         self.last_event: Event = {}
 
     def wait_for(self, name: str) -> Event | None:
@@ -106,10 +127,12 @@ class Engine:
 
 
 @contextlib.contextmanager
-def running(arguments: list[str], procs: Path | None, log_path: Path, deadline_s: float) -> Iterator[Engine]:
+def running(
+    arguments: list[str], procs: Path | None, log_path: Path, deadline_s: float, launch: Launch = execute
+) -> Iterator[Engine]:
     """An engine that is gone when the block is left, however it is left."""
     with open(log_path, "wb", buffering=0) as log:
-        engine = Engine(arguments, procs, log, deadline_s)
+        engine = Engine(arguments, procs, log, deadline_s, launch)
         try:
             yield engine
         finally:
@@ -127,6 +150,11 @@ def _parse(line: bytes) -> Event | None:
 def enter(procs: Path | None) -> list[str]:
     """The prefix that makes a command die with this process, inside the cgroup of `procs`."""
     return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(procs or "-")]
+
+
+def environment() -> dict[str, str]:
+    """Of an engine."""
+    return {**os.environ, "PYTHONPATH": _python_path()}
 
 
 def _python_path() -> str:

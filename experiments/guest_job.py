@@ -18,12 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from experiments.channel import Message
-from experiments.virtual_machine import EXCHANGE, PORT, SSDS
+from experiments.engine import Report
+from experiments.errors import MachineError
+from experiments.forked import fork_server
+from experiments.journal import Journal
+from experiments.local import LocalTestbed
+from experiments.point import Settings
+from experiments.points import from_config
+from experiments.results import Results
+from experiments.virtual_machine import EXCHANGE, HARDWARE, MOUNTS, PORT
 
 PORTS = Path("/sys/class/virtio-ports")
 CONTROLLERS = Path("/sys/class/nvme")
 MODULES = ("nvme", "ext4", "crc32c_generic")
 DEVICE_TIMEOUT_S = 20.0
+RESULTS = "results"
+LRU = Path("/sys/kernel/mm/lru_gen/enabled")
 TRACEFS = "/sys/kernel/tracing"
 DEBUGFS = "/sys/kernel/debug"
 
@@ -48,25 +58,66 @@ class Line:
 
 
 def main() -> None:
-    prepare_machine()
+    hardware = json.loads((EXCHANGE / HARDWARE).read_text())
+    prepare_machine(hardware["ssds"])
     line = Line(Path("/dev", _port().name))
     line.send({"event": "up", "kernel": os.uname().release})
-    actions: dict[str, Callable[..., Message]] = {"run": run}
-    for job in line.jobs():
-        if job["do"] == "end":
-            break
-        line.send(_answer(actions, job))
+    with contextlib.ExitStack() as stack:
+        measurement = Measurement(line.send, hardware["provenance"], stack)
+        actions: dict[str, Callable[..., Message]] = {"run": run, "measure": measurement.measure}
+        for job in line.jobs():
+            if job["do"] == "end":
+                break
+            line.send(_answer(actions, job))
     power_off()
+
+
+class Measurement:
+    """Points, measured here as on any machine, but for engines that are forked and a kernel whose LRU is set."""
+
+    def __init__(self, report: Report, provenance: Mapping[str, Any], stack: contextlib.ExitStack) -> None:
+        self._report = report
+        journal = Journal(MOUNTS / "journal.json")
+        self._testbed = LocalTestbed(journal, MOUNTS, stack, fork_server, {"emulated": True, **provenance})
+
+    def measure(self, config: dict[str, Any]) -> Message:
+        """Where the shared folder holds the point's result."""
+        config["results_dir"] = str(EXCHANGE / RESULTS)
+        point, settings = from_config(config), Settings.from_config(config)
+        assert point.guest is not None
+        results = Results(settings.results_dir)
+        try:
+            set_lru(point.guest.lru)
+            self._testbed.measure(point, settings, results, self._report)
+        except MachineError as error:
+            return {"machine_error": str(error)}
+        return {"folder": str(results.folder(settings.experiment, point).relative_to(EXCHANGE))}
+
+
+def set_lru(lru: str) -> None:
+    """Have the kernel reclaim memory by this LRU (Linux, admin-guide/mm/multigen_lru.rst).
+
+    Raises:
+        MachineError: it has no choice, or does not follow.
+    """
+    wanted = lru == "multigen"
+    try:
+        LRU.write_text("y" if wanted else "n")
+        in_force = int(LRU.read_text(), 16) != 0
+    except OSError as error:
+        raise MachineError(f"testbed.lru={lru} cannot be set on kernel {os.uname().release}: {error}") from None
+    if in_force != wanted:
+        raise MachineError(f"testbed.lru={lru} was set and {LRU} reads {LRU.read_text().strip()}; use the other")
 
 
 def _answer(actions: Mapping[str, Callable[..., Message]], job: Message) -> Message:
     """What a job gave, or why it could not be done: the loop goes on either way."""
-    action = job.pop("do")
+    action, number = job.pop("do"), job.pop("job")
     try:
-        return {"event": "ended", **actions[action](**job)}
+        return {"ended": number, **actions[action](**job)}
     except Exception as error:
         traceback.print_exc()
-        return {"event": "ended", "error": f"{type(error).__name__}: {error}"}
+        return {"ended": number, "error": f"{type(error).__name__}: {error}"}
 
 
 def run(command: list[str], output: str, timeout_s: float) -> Message:
@@ -81,13 +132,13 @@ def run(command: list[str], output: str, timeout_s: float) -> Message:
     return {"status": done.returncode}
 
 
-def prepare_machine() -> None:
+def prepare_machine(ssds: list[dict[str, str]]) -> None:
     """Drivers, tracing, and the SSDs' file systems, each below the folder that its configuration names."""
     subprocess.run(["modprobe", "-a", *MODULES], check=True)
     for kind, folder in (("tracefs", TRACEFS), ("debugfs", DEBUGFS)):
         if not os.path.ismount(folder):
             subprocess.run(["mount", "-t", kind, kind, folder], check=False)
-    for ssd in json.loads((EXCHANGE / SSDS).read_text()):
+    for ssd in ssds:
         mount_ssd(ssd["serial"], Path(ssd["directory"]))
 
 

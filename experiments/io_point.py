@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from dualblade.config import KIB, MIB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
 from experiments import fio
+from experiments.guest_settings import GuestSettings
 from experiments.point import repetition
 
 IoPath = Literal["ext4_buffered", "ext4_direct", "block_direct", "io_uring_cmd"]
@@ -85,6 +86,7 @@ class IoPoint:
     io: IoConfig
     storage: StorageConfig
     testbed: str
+    guest: GuestSettings | None
     repetition: int
     config: Mapping[str, Any]
 
@@ -99,6 +101,7 @@ class IoPoint:
             io=IoConfig.from_mapping(config["io"]),
             storage=RunConfig.from_mapping(config).storage,
             testbed=config["testbed"]["name"],
+            guest=GuestSettings.from_config(config),
             repetition=repetition(config["repetition"]),
             config=config,
         )
@@ -107,7 +110,8 @@ class IoPoint:
     def config_hash(self) -> str:
         """Hash of all that is measured: equal for equal measurements."""
         identity = dataclasses.asdict(self)
-        del identity["config"]
+        del identity["config"], identity["guest"]
+        identity |= {"guest": self.guest.identity()} if self.guest else {}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @functools.cached_property

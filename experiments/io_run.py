@@ -12,6 +12,7 @@ from typing import Any
 from dualblade.errors import StorageError
 from experiments import environment, fio, huge_pages, io_target
 from experiments.engine import Report
+from experiments.host import Host
 from experiments.io_point import KIND, IoPoint
 from experiments.io_target import IoTarget
 from experiments.journal import Journal
@@ -31,6 +32,7 @@ class IoRun:
     workspace: Workspace
     journal: Journal
     report: Report
+    host: Host
     record: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -57,7 +59,7 @@ class IoRun:
             "config_hash": self.point.config_hash,
             "code_hash": self.point.code(),
             "testbed": self.point.testbed,
-            "emulated": False,
+            **self.host.provenance,
         }
 
     def _cell(self, target: IoTarget, request_bytes: int, depth: int, huge: bool) -> dict[str, Any]:

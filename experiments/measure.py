@@ -20,6 +20,7 @@ from experiments.cgroup import MemoryCgroup
 from experiments.engine import Engine, Report, running
 from experiments.errors import MachineError, RunError
 from experiments.hierarchy import fresh_cgroup
+from experiments.host import Host
 from experiments.io_point import IoPoint
 from experiments.io_run import IoRun
 from experiments.journal import Journal
@@ -35,7 +36,7 @@ LEAST_BUDGET_BYTES = 8 << 20
 
 
 def measure(
-    point: AnyPoint, settings: Settings, results: Results, journal: Journal, report: Report
+    point: AnyPoint, settings: Settings, results: Results, journal: Journal, report: Report, host: Host
 ) -> Mapping[str, Any]:
     """Run the engine, or fio, on one point and put its result, good or failed, in place; returns result.json.
 
@@ -46,9 +47,9 @@ def measure(
     with results.workspace(settings.experiment, point, journal) as workspace:
         run: _Run | IoRun
         if isinstance(point, IoPoint):
-            run = IoRun(point, workspace, journal, report)
+            run = IoRun(point, workspace, journal, report, host)
         else:
-            run = _Run(point, settings.deadline_s, settings.trace, workspace, journal, report)
+            run = _Run(point, settings.deadline_s, settings.trace, workspace, journal, report, host)
         try:
             result = run.execute()
         except MachineError:
@@ -73,6 +74,7 @@ class _Run:
     workspace: Workspace
     journal: Journal
     report: Report
+    host: Host
     record: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -113,7 +115,7 @@ class _Run:
         self.record |= {
             "config_hash": self.point.config_hash,
             "testbed": self.point.testbed,
-            "emulated": False,
+            **self.host.provenance,
             "cgroup": {"version": group.version, "path": str(group.path)},
         }
         self.workspace.write_config(self.point.engine_config(scratch))
@@ -124,7 +126,9 @@ class _Run:
     def _start(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> Engine:
         folder = self.workspace.folder
         arguments = [str(folder), "--handshake"]
-        engine = stack.enter_context(running(arguments, group.procs, folder / ENGINE_LOG, self.deadline_s))
+        engine = stack.enter_context(
+            running(arguments, group.procs, folder / ENGINE_LOG, self.deadline_s, self.host.launch)
+        )
         if engine.wait_for("ready") is None:
             raise self._why(engine, group)
         return engine

@@ -15,6 +15,7 @@ from typing import Any
 from dualblade.config import GB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
 from experiments import environment
+from experiments.guest_settings import GuestSettings
 from experiments.tracing import TraceSettings
 
 
@@ -49,6 +50,7 @@ class Point:
     paper_overhead_gb: float
     repetition: int
     testbed: str
+    guest: GuestSettings | None
     trace: str
     config: Mapping[str, Any]
 
@@ -66,6 +68,7 @@ class Point:
             paper_overhead_gb=_number(config, "paper_overhead_gb"),
             repetition=repetition(config["repetition"]),
             testbed=config["testbed"]["name"],
+            guest=GuestSettings.from_config(config),
             trace=config["trace"]["name"],
             config=config,
         )
@@ -102,7 +105,8 @@ class Point:
         identity["run"]["storage"]["records"] = None
         if run.workload.records:
             identity["run"]["workload"]["records"]["path"] = _file_name(run.workload.records.path)
-        del identity["config"]
+        del identity["config"], identity["guest"]
+        identity |= {"guest": self.guest.identity()} if self.guest else {}
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @functools.cached_property

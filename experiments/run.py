@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 from types import FrameType
 
 import hydra
@@ -20,7 +19,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dualblade.errors import DualBladeError
 from experiments.dry_run import FLAG, report
-from experiments.environment import current_fingerprint
 from experiments.errors import MachineError
 from experiments.hierarchy import enter_scope
 from experiments.point import Settings
@@ -29,6 +27,7 @@ from experiments.progress import display
 from experiments.results import Results, State
 from experiments.session import Session
 from experiments.sweep import CONF, plain, register_resolvers
+from experiments.testbed import current_fingerprint
 from experiments.wording import COMPLAINTS, sentence
 
 INTERRUPTED = 130
@@ -87,7 +86,7 @@ def skip_or_measure(point: AnyPoint, settings: Settings, session: Session) -> No
     """Take the result that there is, or make one."""
     results = Results(settings.results_dir)
     record = results.find(point)
-    state = record.state(current_fingerprint(Path(point.storage.directory), point.code())) if record else State.TO_DO
+    state = record.state(current_fingerprint(point)) if record else State.TO_DO
     if state is State.DONE or (state is State.STALE and not settings.rerun_stale):
         display().skipped(state)
         return

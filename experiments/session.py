@@ -1,18 +1,18 @@
-"""What outlives a point: the machine held for one harness, the cleared journal, the engine's libraries kept mapped."""
+"""What outlives a point: the machine held for one harness, the cleared journal, and the testbeds in use."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from dualblade.config import Source
-from experiments.engine import Report, running
-from experiments.errors import MachineError
+from experiments.engine import Report
+from experiments.guest import GuestTestbed
 from experiments.journal import Journal, exclusive, state_dir
-from experiments.measure import measure
-from experiments.point import Point, Settings
+from experiments.local import LocalTestbed
+from experiments.point import Settings
 from experiments.points import AnyPoint
 from experiments.results import Results
 
@@ -23,39 +23,27 @@ class Session:
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()
         self._journal: Journal | None = None
-        self._held: set[Source] = set()
+        self._testbeds: dict[str, LocalTestbed | GuestTestbed] = {}
 
     def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
-        """One point; see `measure.measure`."""
-        if self._journal is None:
-            self._journal = self._open()
-        if isinstance(point, Point):
-            self._hold_libraries(point.run.workload.source, settings.deadline_s)
-        return measure(point, settings, results, self._journal, report)
+        """One point, on its testbed; see `measure.measure`."""
+        if point.testbed not in self._testbeds:
+            self._testbeds[point.testbed] = self._open(point)
+        return self._testbeds[point.testbed].measure(point, settings, results, report)
 
-    def _open(self) -> Journal:
+    def _open(self, point: AnyPoint) -> LocalTestbed | GuestTestbed:
         folder = state_dir()
+        if self._journal is None:
+            self._journal = self._hold_machine(folder)
+        if point.guest is None:
+            return LocalTestbed(self._journal, folder, self._stack)
+        return self._stack.enter_context(GuestTestbed(self._journal))
+
+    def _hold_machine(self, folder: Path) -> Journal:
         self._stack.enter_context(exclusive(folder / "lock"))
         journal = Journal(folder / "journal.json")
         journal.clear()
         return journal
-
-    def _hold_libraries(self, source: Source, deadline_s: float) -> None:
-        """Map the libraries that the engine needs for a source outside any run's cgroup, once a session.
-
-        A page is charged to the group that first touches it: without this, the first run would pay for libraries that
-        the others find in memory. Pages that a process maps also survive a cache drop, so engines start faster.
-        """
-        if source in self._held:
-            return
-        log = state_dir() / f"holder-{source}.log"
-        holder = self._stack.enter_context(running(["--hold", source], None, log, deadline_s))
-        if holder.wait_for("ready") is None:
-            lines = log.read_text(errors="replace").strip().splitlines()
-            raise MachineError(
-                f"the engine does not start ({lines[-1] if lines else 'it says nothing'}); run `make setup`"
-            )
-        self._held.add(source)
 
     def __enter__(self) -> Session:
         return self

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualblade.errors import DualBladeError
-from experiments import fio
-from experiments.environment import current_fingerprint
+from experiments import environment, fio
 from experiments.io_point import KIND
 from experiments.point import Settings
 from experiments.points import from_config
 from experiments.progress import duration
 from experiments.results import Record, Results, State
 from experiments.sweep import compose_points
+from experiments.testbed import current_fingerprint, current_fingerprint_of
 from experiments.wording import COMPLAINTS, sentence
 
 
@@ -72,22 +72,23 @@ def _remaining(entries: list[Entry]) -> Iterator[str]:
 
 def _planned(configs: Iterable[dict[str, object]]) -> Iterator[Entry]:
     """Points of a sweep, by variant."""
-    current_of = functools.cache(current_fingerprint)
+    local = functools.cache(environment.current_fingerprint)
     for config in configs:
         point, settings = from_config(config), Settings.from_config(config)
         record = Results(settings.results_dir).find(point)
-        current = current_of(Path(point.storage.directory), point.code())
+        current = current_fingerprint(point, local)
         yield Entry(point.group, point.label, record.state(current) if record else State.TO_DO, record)
 
 
 def _measured(config: dict[str, object]) -> Iterator[Entry]:
     """Whatever the results folder holds, by experiment."""
     directory, settings = Path(from_config(config).storage.directory), Settings.from_config(config)
-    current_of = functools.cache(current_fingerprint)
+    local = functools.cache(environment.current_fingerprint)
     for record in Results(settings.results_dir).records():
         relative = record.folder.relative_to(settings.results_dir)
         code = fio.version() if record.result.get("kind") == KIND else None
-        yield Entry(relative.parts[0], str(relative), record.state(current_of(directory, code)), record)
+        current = current_fingerprint_of(record, directory, code, local)
+        yield Entry(relative.parts[0], str(relative), record.state(current), record)
 
 
 if __name__ == "__main__":

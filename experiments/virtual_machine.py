@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments import accelerator, kernel
 from experiments.accelerator import QEMU, Accelerator
@@ -32,7 +34,7 @@ from experiments.kernel import CACHE, Kernel
 from experiments.monitor import Monitor
 
 EXCHANGE = Path("/run/dualblade/exchange")  # in the guest
-CONSOLE_LOG, JOB_LOG, BOOT_SCRIPT, SSDS = "console.log", "job.log", "boot.sh", "ssds.json"
+CONSOLE_LOG, JOB_LOG, BOOT_SCRIPT, HARDWARE = "console.log", "job.log", "boot.sh", "hardware.json"
 MOUNTS = Path("/run/dualblade")
 PORT = "dualblade.jobs"
 WRITABLE = ("/etc", "/lib", "/usr", "/var", "/tmp")  # in the guest's memory, over the host's; as vng has it
@@ -100,7 +102,7 @@ def running(hardware: Hardware, journal: Journal) -> Iterator[VirtualMachine]:
         for name, ssd in hardware.ssds.items():
             ssd.make_image(images[name])
         (folder / "exchange" / BOOT_SCRIPT).write_text(_boot_script())
-        (folder / "exchange" / SSDS).write_text(json.dumps(_mounts(hardware)))
+        (folder / "exchange" / HARDWARE).write_text(json.dumps(_description(hardware, chosen)))
         jobs, jobs_far = _pair(stack)
         monitor, monitor_far = _pair(stack)
         command = _compose(hardware, chosen, guest_kernel, folder)
@@ -225,16 +227,26 @@ def _boot_script() -> str:
             f"exec > {EXCHANGE / JOB_LOG} 2>&1",
             *mounts,
             *exports,
-            f"cd {shlex.quote(str(PROJECT))}",
+            f"cd {shlex.quote(os.getcwd())}",
             f"exec {job}",
             "",
         ]
     )
 
 
-def _mounts(hardware: Hardware) -> list[dict[str, str]]:
-    """Where the guest mounts each SSD's file system: the folder that its configuration names as storage.directory."""
-    return [{"serial": ssd.serial, "directory": str(MOUNTS / name)} for name, ssd in hardware.ssds.items()]
+def _description(hardware: Hardware, chosen: Accelerator) -> dict[str, Any]:
+    """What the guest has to know: where to mount each SSD's file system, and what its results say of the machine."""
+    size = {"cpus": hardware.cpus, "memory_mib": hardware.memory_mib}
+    outside = {"host_kernel": platform.release(), "host_cores": len(os.sched_getaffinity(0)), "qemu": _qemu_version()}
+    return {
+        "ssds": [{"serial": ssd.serial, "directory": str(MOUNTS / name)} for name, ssd in hardware.ssds.items()],
+        "provenance": {"guest": {"accelerator": chosen, **size, **outside}},
+    }
+
+
+def _qemu_version() -> str:
+    done = subprocess.run([QEMU, "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def _start(command: Sequence[str], inherited: Sequence[socket.socket], folder: Path) -> subprocess.Popen[bytes]:

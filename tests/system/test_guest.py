@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from experiments.errors import RunError
-from experiments.guest import Guest
+from experiments.guest import Guest, GuestTestbed
+from experiments.journal import Journal
+from experiments.point import Point, Settings
+from experiments.results import Results
+from experiments.sweep import compose_points
+
+VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")
+TINY = (
+    "model.n_layers=4",
+    "workload.prompt_tokens=128",
+    "scale=32",
+    "decode_iterations=2",
+    "device=host_no_compute",
+    "budget_ratio=0.6",
+)
+SSDS = {"ssd_a": "multigen", "ssd_b": "classic"}  # and the kernel's LRU with each
 
 
 def test_ssds_are_as_described(guest: Guest) -> None:
@@ -39,3 +55,57 @@ def test_command_that_hangs_is_ended(guest: Guest) -> None:
     with pytest.raises(RunError, match="did not end within 1 s"):
         guest.run(["sleep", "100"], timeout_s=1)
     assert guest.run(["true"]) == (0, "")
+
+
+def test_all_variants_measure_in_one_guest(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result says on what it was measured, and its direct path went by NVMe commands to the right SSD."""
+    testbed = borrowed(guest, tmp_path, monkeypatch)
+    for turn, variant in enumerate(VARIANTS):
+        ssd = list(SSDS)[turn % 2]
+        point, settings, results = tiny_point(tmp_path, variant, ssd, SSDS[ssd])
+        result = testbed.measure(point, settings, results, lambda event: None)
+        assert result["status"] == "done", result["error"]
+        record = results.find(point)
+        assert record is not None
+        found = record.environment
+        assert (found["testbed"], found["emulated"], found["cgroup"]["version"]) == ("guest", True, 2)
+        assert found["storage"]["serial"] == guest.machine.hardware.ssds[ssd].serial
+        assert (int(found["lru_generation"], 16) != 0) == (SSDS[ssd] == "multigen")
+        assert found["guest"]["accelerator"] in ("tcg", "kvm") and found["cache_drop"]["verified"]
+        if variant in ("nvme_direct_only", "dual_blade"):
+            assert result["backend"] == "nvme" and result["io_mode"]["direct"]["passthrough"]
+            assert result["io_mode"]["direct"]["device"]["serial"] == found["storage"]["serial"]
+            assert result["bytes"]["prefill"]["device_write"] >= result["plan"]["working_set_bytes"] // 3
+
+
+def test_guest_that_hangs_costs_its_point_alone(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still is given up at the deadline, its point failed and its log kept; the next runs."""
+    testbed = borrowed(guest, tmp_path, monkeypatch)
+    monkeypatch.setattr("experiments.guest.HARNESS_TIMEOUT_S", 1.0)
+    point, settings, results = tiny_point(
+        tmp_path, "baseline", "ssd_a", "classic", "deadline_s=1", "budget_ratio=0.001"
+    )
+    guest.machine.monitor.execute("stop")
+    try:
+        result = testbed.measure(point, settings, results, lambda event: None)
+    finally:
+        guest.machine.monitor.execute("cont")
+    assert result["status"] == "failed" and "did not finish within 2 s" in result["error"]
+    record = results.find(point)
+    assert record is not None and record.failed and "Linux version" in (record.folder / "guest.log").read_text()
+    assert guest.run(["echo", "alive"]) == (0, "alive\n")
+
+
+def borrowed(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GuestTestbed:
+    """A testbed whose guest is the tests' own."""
+    testbed = GuestTestbed(Journal(tmp_path / "journal.json"))
+    monkeypatch.setattr(testbed, "_guest_for", lambda wanted: guest)
+    return testbed
+
+
+def tiny_point(tmp_path: Path, variant: str, ssd: str, lru: str, *more: str) -> tuple[Point, Settings, Results]:
+    """A point of seconds: eight layers, half of the prompt, a budget for part of the KV."""
+    where = [f"results_dir={tmp_path / 'results'}", "testbed=guest", f"storage={ssd}", f"testbed.lru={lru}"]
+    (config,) = compose_points([*where, f"variant={variant}", *TINY, *more])
+    settings = Settings.from_config(config)
+    return Point.from_config(config), settings, Results(settings.results_dir)

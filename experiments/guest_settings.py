@@ -1,0 +1,57 @@
+"""What of a point makes its guest: the section `testbed` of one with an emulated SSD."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dualblade.errors import ConfigurationError
+from experiments.emulated_ssd import SECTION, EmulatedSsd
+
+NAME = "guest"
+LRUS = ("classic", "multigen")
+
+
+@dataclass(frozen=True)
+class GuestSettings:
+    """Size of the guest, its kernel's page reclaim, and the SSD that the point is measured on."""
+
+    lru: Literal["classic", "multigen"]
+    cpus: int
+    memory_mib: int
+    ssd_name: str
+    ssd: EmulatedSsd
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> GuestSettings | None:
+        """None for a point of another testbed.
+
+        Raises:
+            ConfigurationError: guest and SSD do not go together, or a value that no guest can have.
+        """
+        testbed, ssd = config["testbed"], config.get(SECTION)
+        if testbed["name"] != NAME:
+            if ssd is not None:
+                name = config["storage"]["name"]
+                raise ConfigurationError(
+                    f"storage={name} is an emulated SSD and is there in a guest alone; add testbed=guest"
+                )
+            return None
+        if ssd is None:
+            raise ConfigurationError("testbed=guest measures an emulated SSD; add storage=ssd_a or storage=ssd_b")
+        size = {key: value for key, value in testbed.items() if key != "name"}
+        return cls(**size, ssd_name=config["storage"]["name"], ssd=EmulatedSsd.from_mapping(ssd))
+
+    def __post_init__(self) -> None:
+        if self.lru not in LRUS:
+            raise ConfigurationError(f"testbed.lru={self.lru} is not known; use one of {', '.join(LRUS)}")
+        for name, least in (("cpus", 1), ("memory_mib", 512)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise ConfigurationError(f"testbed.{name}={value} is no size of a guest; give {least} or more")
+
+    def identity(self) -> dict[str, Any]:
+        """As plain data, for the configuration's hash."""
+        return dataclasses.asdict(self)
