@@ -16,8 +16,8 @@ from experiments.sweep import compose_points
 
 VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")
 TINY = (
-    "model.n_layers=4",
-    "workload.prompt_tokens=128",
+    "model.n_layers=8",
+    "workload.prompt_tokens=256",
     "scale=32",
     "decode_iterations=2",
     "device=host_no_compute",
