@@ -16,13 +16,8 @@ from dualblade.geometry import KVGeometry, LayerShape, TensorId
 from dualblade.link import HostLink, Link, PacedLink
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.store import KVStore
+from dualblade.variants import VARIANTS
 
-VARIANTS = {
-    "baseline": VariantConfig("baseline", "all", "leave"),
-    "cachepolicy_only": VariantConfig("cachepolicy_only", "budget", "evict"),
-    "nvme_direct_only": VariantConfig("nvme_direct_only", 0, "direct"),
-    "dual_blade": VariantConfig("dual_blade", "budget", "direct"),
-}
 MIXED = (LayerShape(3, 20, 28), LayerShape(1, 64, 64, window_tokens=5), LayerShape(2, 33, 33))
 
 

@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-import tempfile
-from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, LogitsProcessorList
+from transformers import DynamicCache
 
-from dualblade import DualBladeCache
-from dualblade.errors import ConfigurationError, IntegrityError, StorageError
-from dualblade.geometry import KVGeometry, TensorId
 from dualblade.model_geometry import model_layers
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.nvme_direct import NvmeDirect
 from dualblade.variants import VARIANTS
+from tests.system.cache.generating import NEW, MakeCache, assert_same, generate
 from tests.system.tiny_models import CONFIGS, prompts, tiny_model
 
-PROMPT, NEW = 19, 9
+PROMPT = 19
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 # Direct I/O for some layers, or for all.
 DIRECT = ("dual_blade", "nvme_direct_only")
-
-MakeCache = Callable[..., DualBladeCache]
-
-
-@pytest.fixture
-def make_cache(disk_path: Path) -> MakeCache:
-    """A cache with checksums, and a budget for about half of its layers."""
-
-    def make(model: Any, batch_size: int, variant: str = "dual_blade", max_tokens: int = 40) -> DualBladeCache:
-        shapes = tuple(layer.shape for layer in model_layers(model.config) if layer.shape)
-        geometry = KVGeometry(shapes, batch_size, max_tokens, str(model.dtype).removeprefix("torch."))
-        passing_bytes = 2 * geometry.largest_tensor_bytes if variant == "cachepolicy_only" else 0
-        budget_bytes = int(0.6 * geometry.working_set_bytes + passing_bytes / 0.95)
-        return DualBladeCache(model.config, batch_size, max_tokens, disk_path, variant, budget_bytes, checksum=True)
-
-    return make
-
-
-def generate(model: Any, kv: Any, inputs: dict[str, torch.Tensor], **how: Any) -> Any:
-    torch.manual_seed(1)
-    how = {"max_new_tokens": NEW, "do_sample": False, "output_logits": True, **how}
-    return model.generate(**inputs, cache=kv, return_dict_in_generate=True, **how)
-
-
-def assert_same(got: Any, expected: Any) -> None:
-    assert got.sequences.tolist() == expected.sequences.tolist()
-    tolerance = 1e-4 if expected.logits[0].dtype == torch.float32 else 2e-2
-    torch.testing.assert_close(torch.stack(got.logits), torch.stack(expected.logits), rtol=tolerance, atol=tolerance)
 
 
 @cache
@@ -205,102 +169,3 @@ def test_attention_reads_the_slot_itself(make_cache: MakeCache) -> None:
         assert kv.store is not None
         slots = [{memory.data_ptr() for memory in slot.memory} for slot in kv.store._slots]
         assert shown in slots
-
-
-@pytest.mark.parametrize("n_layers", [1, 2, 5])
-def test_a_failed_write_ends_generation_or_came_too_late_to_matter(
-    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch, n_layers: int
-) -> None:
-    model = LlamaForCausalLM(
-        LlamaConfig(**{**tiny_model("llama").config.to_dict(), "num_hidden_layers": n_layers})
-    ).eval()
-    expected = generate(model, DynamicCache(config=model.config), prompts(2))
-    writes = 2 * n_layers * NEW
-    real_write = NvmeDirect.write
-    raised = 0
-    for failing in {0, 1, 2, writes // 2, writes - 2 * n_layers - 1, writes - 1}:
-        count = itertools.count()
-
-        def write(*args: Any, failing: int = failing, count: Iterator[int] = count) -> None:
-            if next(count) == failing:
-                raise StorageError("the device is gone")
-            real_write(*args)
-
-        monkeypatch.setattr(NvmeDirect, "write", write)
-        with make_cache(model, 2, "nvme_direct_only") as kv:
-            try:
-                assert_same(generate(model, kv, prompts(2)), expected)
-            except StorageError as error:
-                assert "the device is gone" in str(error)
-                raised += 1
-            else:
-                assert failing >= writes - 2 * n_layers
-                with pytest.raises(StorageError, match="the device is gone"):
-                    for _ in range(2):
-                        model(torch.ones(2, 1, dtype=torch.long), cache=kv)
-    assert raised >= 4
-
-
-@pytest.mark.parametrize("variant", ["baseline", "nvme_direct_only"])
-def test_a_byte_changed_on_storage_ends_generation(make_cache: MakeCache, variant: str) -> None:
-    """The first row, which no later write covers: the prompt fills more than a block."""
-    model = tiny_model("llama")
-
-    def damage(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if input_ids.shape[1] == 40 + 3:
-            assert kv.store is not None
-            kv.store.synchronize()
-            (path,) = kv.store.paths.values()
-            fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[TensorId(0, "k")]  # type: ignore[attr-defined]
-            with open(f"/proc/self/fd/{fd}", "r+b") as file:
-                byte = file.read(1)
-                file.seek(0)
-                file.write(bytes([byte[0] ^ 1]))
-        return scores
-
-    kv = make_cache(model, 2, variant, max_tokens=60)
-    with kv, pytest.raises(IntegrityError, match="layer 0 K: row 0 read back differs"):
-        generate(model, kv, prompts(2, n_tokens=40), logits_processor=LogitsProcessorList([damage]))
-
-
-def test_misuse_is_answered_with_a_sentence(make_cache: MakeCache, disk_path: Path) -> None:
-    model = tiny_model("llama")
-    with make_cache(model, 4) as kv:
-        with pytest.raises(
-            ConfigurationError, match=r"passes 6 sequences and the cache was made for 4; .*batch_size=6"
-        ):
-            generate(model, kv, prompts(2), num_beams=3)
-        generate(model, kv, prompts(4))
-        with pytest.raises(ConfigurationError, match="holds 40 tokens and 41 are needed; make it with a larger"):
-            model(torch.ones(4, 41 - kv.get_seq_length(), dtype=torch.long), cache=kv)
-        with pytest.raises(
-            ConfigurationError, match=r"8 sequences do not fit .* made for 4; make it with batch_size=8"
-        ):
-            kv.batch_repeat_interleave(2)
-        with pytest.raises(ConfigurationError, match="negative number"):
-            kv.crop(3)
-        with pytest.raises(ConfigurationError, match="comes as bfloat16 on cpu and the cache began with float32"):
-            tiny_model("llama", torch.bfloat16)(torch.ones(4, 1, dtype=torch.long), cache=kv)
-        generate(model, kv, {"input_ids": torch.ones(4, 40, dtype=torch.long)}, max_new_tokens=1)
-    with pytest.raises(ConfigurationError, match="this cache is closed"):
-        model(torch.ones(4, 1, dtype=torch.long), cache=kv)
-    with make_cache(tiny_model("qwen3"), 4) as kv, pytest.raises(ConfigurationError, match=r"2 heads of 8 .* 2 of 20"):
-        generate(model, kv, prompts(4))
-    with pytest.raises(ConfigurationError, match="'fast' is not known"):
-        DualBladeCache(model.config, 4, 40, disk_path, "fast")
-    (disk_path / "file").touch()
-    with pytest.raises(StorageError, match=r"cannot make the storage folder .*: Not a directory"):
-        DualBladeCache(model.config, 4, 40, disk_path / "file" / "kv")
-
-
-def test_memory_is_no_place_for_direct_io() -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or mount_of(memory, read_mounts()).fs_type != "tmpfs":
-        pytest.skip("no tmpfs is mounted on /dev/shm")
-    model = tiny_model("llama")
-    with (
-        tempfile.TemporaryDirectory(dir=memory) as folder,
-        DualBladeCache(model.config, 2, 40, folder, "nvme_direct_only") as kv,
-        pytest.raises(StorageError, match="lies on tmpfs, which has no direct I/O"),
-    ):
-        generate(model, kv, prompts(2))
