@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dualblade.mounts import mount_of, read_mounts
+from dualblade.variants import VARIANTS
 from experiments.block_device import backing_device
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 
@@ -20,6 +21,7 @@ pytestmark = needs_root_and_cgroup()
 
 WORKING = "model.weights=work:60"
 NEXT = ["memory_gb=5"]
+LONGER = ["storage.read_ahead_kb=64", "budget_ratio=0.6", "model.n_layers=8", "decode_iterations=8"]
 
 
 @pytest.fixture
@@ -47,6 +49,14 @@ def processes_of(harness: Harness) -> list[str]:
             if (process / "cwd").readlink() == harness.folder:
                 found.append((process / "cmdline").read_text().replace("\0", " "))
     return found
+
+
+def wait_until_gone(harness: Harness) -> None:
+    """Nothing that a harness started outlives it."""
+    deadline = time.monotonic() + 10
+    while running := processes_of(harness):
+        assert time.monotonic() < deadline, running
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
@@ -80,10 +90,7 @@ def test_the_engine_dies_with_a_killed_harness(harness: Harness) -> None:
     assert len(processes_of(harness)) == 3  # the harness, the library holder and the engine
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
-    while processes_of(harness):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until_gone(harness)
 
 
 def test_readahead_is_set_for_the_run_and_back_after_a_killed_harness(harness: Harness) -> None:
@@ -114,6 +121,28 @@ def test_killed_at_any_moment(harness: Harness) -> None:
     assert harness.left_behind() == []
     assert processes_of(harness) == []
     assert not any(record.failed for record in harness.records())
+
+
+def test_a_real_run_killed_at_any_moment_leaves_nothing(harness: Harness) -> None:
+    """From the start of Python to the end of decode, in every variant; a run takes as long as the first one did."""
+    device = backing_device(mount_of(harness.folder, read_mounts()))
+    before = device.read_ahead.read_text() if device else ""
+    chance = random.Random(2026)
+    start = time.monotonic()
+    done = harness.run(*LONGER, real=True)
+    assert done.returncode == 0, done.stderr
+    run_s = time.monotonic() - start
+    for turn, variant in enumerate(VARIANTS):
+        process = harness.start(*LONGER, f"variant={variant}", f"repetition={turn + 1}", real=True)
+        time.sleep(chance.uniform(0.2, 1.0) * run_s)
+        process.send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM]))
+        process.communicate()
+    wait_until_gone(harness)
+    done = harness.run(*LONGER, "repetition=9", real=True)
+    assert done.returncode == 0, done.stderr
+    assert harness.left_behind() == []
+    assert not any(record.failed for record in harness.records())
+    assert not device or device.read_ahead.read_text() == before
 
 
 def test_two_harnesses_do_not_measure_at_once(harness: Harness) -> None:
