@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "_clock.h"
 #include "_uring.h"
 
 #define MOST_RETRIES 64u                    /* of one command, on EINTR and EAGAIN */
@@ -30,7 +31,8 @@ struct command {
     char *buffer;
     uint64_t offset;
     uint64_t bytes;
-    uint64_t due_ns;        /* by the ring's clock */
+    double ticket;          /* of the ring's clock, */
+    uint64_t due_ns;        /* and when it will be complete, as far as is known */
     int res;
     unsigned retries;
     bool held;              /* the kernel is done with it, and the clock is not */
@@ -62,6 +64,7 @@ struct db_ring {
     struct db_device device;
     struct db_clock *clock;
     struct pieces pieces;               /* none, when `bytes` is 0 */
+    int queue;                          /* of the clock */
     unsigned queue_depth;
     struct command *commands;
     unsigned *idle;                     /* stack of free slots in `commands` */
@@ -105,10 +108,15 @@ int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned 
     ring->queue_depth = queue_depth;
     ring->device = *device;
     ring->clock = clock;
+    ring->queue = clock ? db_clock_join(clock) : 0;
     unsigned flags = device->nsid ? IORING_SETUP_SQE128 | IORING_SETUP_CQE32 : 0;
     if (device->iopoll)
         flags |= IORING_SETUP_IOPOLL;
     int rc = ring->commands && ring->idle ? setup_uring(&ring->uring, queue_depth + 1, flags) : -ENOMEM;
+    if (rc == 0 && ring->queue < 0) {
+        io_uring_queue_exit(&ring->uring);
+        rc = ring->queue;
+    }
     if (rc == 0) {
         rc = io_uring_register_files(&ring->uring, &device->fd, 1);
         if (rc < 0)
@@ -213,17 +221,6 @@ static bool within_bounds(const struct db_device *device, const struct command *
            command->bytes / device->block_bytes <= NVME_MOST_BLOCKS;
 }
 
-/* When the clock's device will be done with a command that comes now. */
-static uint64_t due_ns(struct db_clock *clock, bool write, uint64_t bytes)
-{
-    uint64_t service_ns = (uint64_t)((double)bytes * (write ? clock->write_ns_per_byte : clock->read_ns_per_byte));
-    uint64_t now = now_ns(), busy = __atomic_load_n(&clock->busy_until_ns, __ATOMIC_RELAXED), done;
-    do
-        done = (busy > now ? busy : now) + service_ns;
-    while (!__atomic_compare_exchange_n(&clock->busy_until_ns, &busy, done, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    return done + clock->latency_ns;
-}
-
 static void prepare(const struct db_ring *ring, struct command *command, struct io_uring_sqe *sqe)
 {
     bool write = command->transfer->write;
@@ -268,8 +265,10 @@ static void issue(struct db_ring *ring, unsigned slot)
     prepare(ring, command, sqe);
     sqe->flags |= IOSQE_FIXED_FILE;
     sqe->user_data = slot;
-    if (ring->clock)
-        command->due_ns = due_ns(ring->clock, t->write, command->bytes);
+    if (ring->clock) {
+        command->ticket = db_clock_issue(ring->clock, ring->queue, t->write, command->bytes, now_ns());
+        command->due_ns = db_clock_due(ring->clock, command->ticket, now_ns());
+    }
     ring->in_flight++;
     t->in_flight++;
     t->result.commands++;
@@ -379,6 +378,9 @@ static uint64_t settle_due(struct db_ring *ring)
         struct command *command = &ring->commands[slot];
         if (!command->held)
             continue;
+        uint64_t due_ns = db_clock_due(ring->clock, command->ticket, now);
+        if (due_ns)
+            command->due_ns = due_ns;
         if (command->due_ns <= now) {
             command->held = false;
             ring->n_held--;

@@ -2,6 +2,7 @@
    `queue_depth` commands of theirs are in flight at once: the first commands of the next transfer follow the last ones
    of this, so the device's queue never drains between two. A ring belongs to one thread at a time. */
 
+struct db_clock;
 struct db_ring;
 struct db_transfer;
 
@@ -14,15 +15,6 @@ struct db_device {
     uint64_t first_byte;    /* nothing outside [first_byte, end_byte) is ever sent */
     uint64_t end_byte;
     int iopoll;             /* ask for completions of native commands instead of waiting for interrupts */
-};
-
-/* A device slower than the real one: commands are served one after another at these rates, whichever rings of this
-   process they come from, and each counts as complete `latency_ns` later. Time without a command is not made up. */
-struct db_clock {
-    double read_ns_per_byte;
-    double write_ns_per_byte;
-    uint64_t latency_ns;
-    uint64_t busy_until_ns; /* CLOCK_MONOTONIC; shared by all rings, changed atomically */
 };
 
 /* Where a read goes on to, piece by piece as its commands complete: its bytes [from, from + bytes) to `target`.
@@ -44,7 +36,8 @@ struct db_result {
     uint32_t in_flight;     /* commands the kernel still owns after a timeout; their memory must never be reused */
 };
 
-/* Open a ring; `clock` may be NULL, and must outlive the ring. 0 or -errno. */
+/* Open a ring; `clock` may be NULL; all rings on it share its device, and it must outlive them. 0 or
+   -errno. */
 int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned queue_depth, struct db_clock *clock);
 
 /* Let the kernel pin `bytes` of memory at `base` once instead of at every native command. Those profit that lie within

@@ -1,4 +1,4 @@
-"""Compile `_uring.c` into `dualblade._uring_native` (cffi, API mode): `python dualblade/_uring_build.py`."""
+"""Compile the C sources into `dualblade._uring_native` (cffi, API mode): `python dualblade/_uring_build.py`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 
 ffibuilder = FFI()
-ffibuilder.cdef(re.sub(r"/\*.*?\*/", "", (HERE / "_uring.h").read_text(), flags=re.DOTALL))
+for header in ("_clock.h", "_uring.h"):
+    ffibuilder.cdef(re.sub(r"/\*.*?\*/", "", (HERE / header).read_text(), flags=re.DOTALL))
 ffibuilder.set_source(
     "dualblade._uring_native",
-    '#include <stdint.h>\n#include "_uring.h"',
-    sources=["dualblade/_uring.c"],
+    '#include <stdint.h>\n#include "_clock.h"\n#include "_uring.h"',
+    sources=["dualblade/_clock.c", "dualblade/_uring.c"],
     include_dirs=["dualblade"],
     libraries=["uring"],
     extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],

@@ -44,12 +44,14 @@ class Mirror:
 
 
 class DeviceClock:
-    """A stated device, slower than the real one, that serves the commands of all rings made with it one by one."""
+    """A stated device, slower than the real one; all rings made with it share it alike, as `_clock.h` says."""
 
     def __init__(self, pace: PaceConfig) -> None:
-        self.native = ffi.new(
-            "struct db_clock *", [1 / pace.read_gb_per_s, 1 / pace.write_gb_per_s, round(pace.latency_us * 1e3), 0]
-        )
+        latency_ns = round(pace.latency_us * 1e3)
+        native = lib.db_clock_new(1 / pace.read_gb_per_s, 1 / pace.write_gb_per_s, latency_ns)
+        if native == ffi.NULL:
+            raise MemoryError
+        self.native = ffi.gc(native, lib.db_clock_free)
 
 
 @dataclass
