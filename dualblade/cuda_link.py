@@ -10,10 +10,11 @@ import torch
 
 from dualblade.errors import ConfigurationError
 from dualblade.pinned import PinnedBuffer
+from dualblade.transfer import Finish
 
 
 class CudaLink:
-    """DMA between buffers registered with CUDA and a GPU: one stream per copy thread, one direction at a time each.
+    """DMA between buffers registered with CUDA and a GPU: one stream per copy thread.
 
     Events order both sides: a copy follows what the caller's stream had been given when it was queued, and it has ended
     before the caller goes on. They are of the kind that sleeps (cudaEventBlockingSync): no copy thread burns a core.
@@ -25,25 +26,22 @@ class CudaLink:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._threads = threading.local()
-        self._up, self._down = threading.Lock(), threading.Lock()  # a GPU has one copy engine for each direction
         self._registered: list[PinnedBuffer] = []
 
-    def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows up."""
-        with self._up:
-            self._copy(device, pinned)
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+        return self._start(device, pinned)
 
-    def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows down; a source that is not contiguous is gathered on the GPU first."""
-        with self._down:
-            self._copy(pinned, device)
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+        """A source that is not contiguous is gathered on the GPU first."""
+        return self._start(pinned, device)
 
-    def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+    def _start(self, target: torch.Tensor, source: torch.Tensor) -> Finish:
+        """The GPU's copy engine for the direction takes whole copies in the order in which all streams queued them."""
         stream, done = self._stream(), torch.cuda.Event(blocking=True)
         with torch.cuda.stream(stream):
             target.copy_(source, non_blocking=True)
             done.record(stream)
-        done.synchronize()
+        return lambda: _end(done, source)
 
     def _stream(self) -> torch.cuda.Stream:
         """The calling thread's own."""
@@ -80,3 +78,9 @@ class CudaLink:
         """Take the buffers back from CUDA; safe to call twice."""
         while self._registered:
             torch.cuda.cudart().cudaHostUnregister(self._registered.pop().address)
+
+
+def _end(done: torch.cuda.Event, source: torch.Tensor) -> None:
+    """Sleep until a copy has ended; what it reads from is kept until then."""
+    done.synchronize()
+    del source

@@ -1,16 +1,15 @@
 """The link between pinned host memory and the memory the model computes in.
 
-One DMA engine moves one thing at a time: on a link that has one (`cuda`, `paced`) copies in a direction take turns. The
-plain copy of a host without a GPU is done by the CPU, by as many threads as ask for it.
+One DMA engine moves one thing at a time: on a link that has one (`cuda`, `paced`) copies follow one after the other, in
+the order in which they were queued. The plain copy of a host without a GPU is done by the CPU.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -19,20 +18,25 @@ from dualblade.config import GB, DeviceConfig, LinkPace
 from dualblade.cuda_link import CudaLink
 from dualblade.errors import ConfigurationError
 from dualblade.pinned import PinnedBuffer
+from dualblade.transfer import Finish
 
 _PR_SET_TIMERSLACK = 29  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Link(Protocol):
-    """Copies between pinned memory and device memory; a copy returns when the data has arrived."""
+    """Copies between pinned memory and device memory, queued and then finished; data has arrived when that returns."""
 
     kind: str
     by_cpu: bool  # the CPU does the copying, without a time of the link's own
 
-    def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None: ...
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+        """Queue the copy of `pinned` to `device`; done when the call that this returns comes back."""
+        ...
 
-    def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None: ...
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+        """Queue the copy of `device` to `pinned`; the source may be any view of that shape."""
+        ...
 
     def compute_so_far(self) -> Callable[[], None]:
         """What the device has been given to do until now; the result, called by a copy thread, has its copies follow.
@@ -81,13 +85,13 @@ class HostLink:
     kind = "host"
     by_cpu = True
 
-    def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows up."""
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
         device.copy_(pinned)
+        return _nothing
 
-    def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows down; the source may be any view of that shape."""
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
         pinned.copy_(device)
+        return _nothing
 
     def compute_so_far(self) -> Callable[[], None]:
         return _nothing  # a host's own computation is done when it calls
@@ -105,9 +109,9 @@ class HostLink:
 class PacedLink(HostLink):
     """The plain copy, and the time that a link of stated bandwidth and latency would need beyond it.
 
-    One engine serves both directions, in turn. A copy that was asked for while the engine was busy starts when that one
-    is due, so how late the CPU wakes up does not add up; time without a copy is not made up. What the CPU itself was
-    slower than the stated link is told as `overrun_s`: a link faster than the memory cannot be emulated.
+    One engine serves both directions and takes copies in the order in which they were queued; time without a copy is
+    not made up. Where the CPU's own copying took longer than the stated link would have, that is told as `overrun_s`:
+    a link faster than the memory cannot be emulated.
     """
 
     kind = "paced"
@@ -117,34 +121,25 @@ class PacedLink(HostLink):
         self._pace = pace
         self._engine = threading.Lock()
         self._free_ns = 0
-        self._copies = 0
-        self._overruns = 0
-        self._overrun_ns = 0
+        self._copies = self._overruns = self._overrun_ns = 0
 
-    def to_device(self, device: torch.Tensor, pinned: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows up."""
-        with self._turn(pinned.nbytes):
-            device.copy_(pinned)
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+        return self._start(device, pinned, pinned.nbytes)
 
-    def to_host(self, pinned: torch.Tensor, device: torch.Tensor) -> None:
-        """Copy `[T, B, H, D]` rows down; the source may be any view of that shape."""
-        with self._turn(pinned.nbytes):
-            pinned.copy_(device)
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+        return self._start(pinned, device, pinned.nbytes)
 
-    @contextlib.contextmanager
-    def _turn(self, size_bytes: int) -> Iterator[None]:
-        """Hold the engine for as long as the stated link needs for `size_bytes`."""
-        asked_ns = time.monotonic_ns()
+    def _start(self, target: torch.Tensor, source: torch.Tensor, size_bytes: int) -> Finish:
         with self._engine:
-            due_ns = max(asked_ns, self._free_ns) + self._duration_ns(size_bytes)
-            yield
-            left_ns = due_ns - time.monotonic_ns()
-            if left_ns > 0:
-                _sleep_ns(left_ns)
+            due_ns = max(time.monotonic_ns(), self._free_ns) + self._duration_ns(size_bytes)
+            self._free_ns = due_ns
+        target.copy_(source)
+        overrun_ns = time.monotonic_ns() - due_ns
+        with self._engine:
             self._copies += 1
-            self._overruns += left_ns < 0
-            self._overrun_ns += max(0, -left_ns)
-            self._free_ns = due_ns + max(0, -left_ns)
+            self._overruns += overrun_ns > 0
+            self._overrun_ns += max(0, overrun_ns)
+        return lambda: _sleep_until(due_ns)
 
     def _duration_ns(self, size_bytes: int) -> int:
         return round(size_bytes / (self._pace.gb_per_s * GB) * 1e9 + self._pace.latency_us * 1e3)
@@ -167,8 +162,10 @@ def precise_sleep() -> None:
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-def _sleep_ns(duration_ns: int) -> None:
-    time.sleep(duration_ns / 1e9)
+def _sleep_until(due_ns: int) -> None:
+    left_ns = due_ns - time.monotonic_ns()
+    if left_ns > 0:
+        time.sleep(left_ns / 1e9)
 
 
 def _nothing() -> None:

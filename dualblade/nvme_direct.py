@@ -7,7 +7,7 @@ are written again in front of the next row, so a write never reads, and no shape
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,9 +17,8 @@ from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement, locate
 from dualblade.target import open_target
+from dualblade.transfer import Finish
 from dualblade.uring import DeviceClock, Mirror, Op, OpStats, Pending, Ring
-
-Finish = Callable[[], None]
 
 
 class NvmeDirect:

@@ -126,7 +126,7 @@ class CopyThreads:
         data, watch = self._staged(transfer, thread), Stopwatch()
         with watch.on_link():
             transfer.wait_for_compute()
-            self._link.to_host(self._as_rows(data, transfer.tensor), transfer.device)
+            self._link.start_down(self._as_rows(data, transfer.tensor), transfer.device)()
         self._ledger.writing(transfer, data)
         with watch.on_storage(transfer.path, thread):
             transfer.path.write(transfer.tensor, transfer.rows, self.buffers[thread], thread)
@@ -142,7 +142,7 @@ class CopyThreads:
         place.on_link.set()
         with watch.on_link():
             transfer.wait_for_compute()
-            self._link.to_device(transfer.device, self._as_rows(data, transfer.tensor))
+            self._link.start_up(transfer.device, self._as_rows(data, transfer.tensor))()
         self._ledger.read(transfer, thread, watch, data)
 
     def _staged(self, transfer: Transfer, thread: int) -> torch.Tensor:

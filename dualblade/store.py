@@ -22,10 +22,10 @@ from dualblade.phases import Activity
 from dualblade.pinned import PinnedState, pinned_state
 from dualblade.pipeline import CopyThreads
 from dualblade.placement import Placement
-from dualblade.read_ahead import Queueing, ReadAhead, open_read_ahead
+from dualblade.read_ahead import ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
 from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
-from dualblade.transfer import Moment, Path, Transfer
+from dualblade.transfer import Moment, Path, Queueing, Transfer
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
 QUEUED_STORES = 4

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
+from dualblade.extents import Piece
 from dualblade.geometry import TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement
+
+Finish = Callable[[], None]  # waits for what was queued, and raises what went wrong with it
 
 
 class Path(Protocol):
@@ -39,6 +42,19 @@ class Path(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Queueing(Path, Protocol):
+    """A path whose reads can be queued behind one another."""
+
+    def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]: ...
+
+    def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish: ...
+
+    def start_mirrored(
+        self, tensor: TensorId, rows: range, buffer: PinnedBuffer, device: torch.Tensor, thread: int
+    ) -> Finish: ...
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_an_append_is_on_storage_before_the_next_read_of_its_extent(
     for name in ("read", "write"):
         monkeypatch.setattr(NvmeDirect, name, delayed(getattr(NvmeDirect, name)))
     with KVStore(geometry, storage(disk_path)) as store:
-        for name in ("to_device", "to_host"):
+        for name in ("start_up", "start_down"):
             monkeypatch.setattr(store.link, name, delayed(getattr(store.link, name)))
         store.bind(VARIANTS["nvme_direct_only"], 0)
         kept = {layer: rows(geometry, layer, 4) for layer in range(3)}
