@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.load import optional
 from analysis.selection import SSD_COLUMNS
 from analysis.stats import describe_interval
+from traces import schema
 
 REVISION_CHARS = 10
 MANY_WORKLOADS = 4
@@ -41,6 +42,16 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
             _revisions(data),
         ]
     )
+
+
+def trace_provenance(subject: str, data: pd.DataFrame) -> str:
+    """The same for a figure of traced runs: how the commands were seen, and that none was missed."""
+    infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]
+    events = sum(info.printed_events for info in infos)
+    sources = _each(info.source for info in infos)
+    limits = _each(data["memory_gb"].map("{:g}".format))
+    trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events, none lost."
+    return f"{provenance(subject, data)} {trace}"
 
 
 def io_note(data: pd.DataFrame) -> str:

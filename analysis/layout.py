@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.style import COLUMN_WIDTH_IN, PNG_DPI
@@ -19,11 +20,17 @@ NOTE_LINE_IN = 1.3 * NOTE_FONT_PT / 72
 
 
 def new_panels(
-    n_rows: int, n_columns: int = 1, height_in: float = 2.0, *, per_column: int = 1, sharex: Share = True
+    n_rows: int,
+    n_columns: int = 1,
+    height_in: float = 2.0,
+    *,
+    per_column: int = 1,
+    sharex: Share = True,
+    sharey: Share = False,
 ) -> tuple[Figure, np.ndarray]:
-    """Panels that share an x axis, [n_rows, n_columns]; `per_column` of them side by side fill the paper's column."""
+    """Panels [n_rows, n_columns], by default sharing the x axis; `per_column` side by side fill the paper's column."""
     figure = Figure(figsize=(COLUMN_WIDTH_IN * n_columns / per_column, height_in), layout="constrained")
-    return figure, figure.subplots(n_rows, n_columns, sharex=sharex, squeeze=False)
+    return figure, figure.subplots(n_rows, n_columns, sharex=sharex, sharey=sharey, squeeze=False)
 
 
 def add_legend(figure: Figure, n_columns: int = 2) -> None:
@@ -51,3 +58,14 @@ def save(figure: Figure, stem: Path, caption: str) -> list[Path]:
     figure.savefig(outputs[1], dpi=PNG_DPI, metadata={"Title": stem.name, "Description": caption})
     outputs[2].write_text(f"{caption}\n", encoding="utf-8")
     return outputs
+
+
+def save_table(table: pd.DataFrame, stem: Path) -> Path:
+    """Write the numbers of a figure as STEM.csv, and below its caption in STEM.md as a table for people."""
+    path = stem.with_suffix(".csv")
+    table.to_csv(path, index=False)
+    shown = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))
+    rows = [list(shown.columns), ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
+    with open(stem.with_suffix(".md"), "a", encoding="utf-8") as text:
+        text.write("\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n")
+    return path

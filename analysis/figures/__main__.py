@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +13,17 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
-from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing, wrangling, wrangling_records
+from analysis.figures import (
+    device_latency_table,
+    disk_throughput,
+    e2e_latency,
+    hit_rate,
+    io_paths,
+    latency_by_depth,
+    thrashing,
+    wrangling,
+    wrangling_records,
+)
 from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
@@ -42,6 +52,15 @@ FIGURES: Mapping[str, FigureModule] = {
     "io_paths": io_paths,
     "wrangling": wrangling,
     "wrangling_records": wrangling_records,
+    "device_latency_table": device_latency_table,
+    "disk_throughput": disk_throughput,
+    "latency_by_depth": latency_by_depth,
+}
+# Numbers to write beside a figure, as CSV and below its caption.
+TABLES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "device_latency_table": device_latency_table.table,
+    "io_paths": io_paths.table,
+    "latency_by_depth": latency_by_depth.table,
 }
 
 
@@ -115,6 +134,8 @@ def draw(name: str, selection: Selection, out_dir: Path) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(style.RC):
         files = layout.save(figure.plot(runs), out_dir / name, figure.caption(runs))
+    if name in TABLES:
+        files.append(layout.save_table(TABLES[name](runs), out_dir / name))
     print(f"{name:<{NAME_CHARS}} {len(runs):>4} runs  {', '.join(str(path) for path in files)}")
     print_some(f"not in {name}: {text}" for text in selection.left_out)
     print_some(f"incomplete {name}: {text}" for text in selection.missing)

@@ -76,6 +76,12 @@ def plot(data: pd.DataFrame) -> Figure:
     return figure
 
 
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """Every cell of the grid: medians over repetitions."""
+    cells = io_cells(data)
+    return cells.groupby(["path", "request_kib", "queue_depth"], sort=False).median().reset_index()
+
+
 def _draw(axes: Axes, cells: pd.DataFrame, x: str, y: str, look: Look) -> None:
     points = summarise(cells, [x], y)
     below, above = points["median"] - points["low"], points["high"] - points["median"]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from tests.unit.analysis_results import write_run
 from traces import schema
 
-TENSOR_BYTES, ROW_BYTES = 1 << 20, 4096
+TENSOR_BYTES, ROW_BYTES = 2 << 20, 4096
 COMMAND: dict[str, Any] = {
     "device": "vda",
     "queue": 0,

@@ -148,9 +148,9 @@ def test_a_whole_run_shows_what_the_variants_differ_in(tmp_path: Path) -> None:
     assert baseline["busy_rate.decode_read"] == pytest.approx(60 / 90)
     assert direct["busy_rate.decode_read"] == pytest.approx(1)
     assert baseline["kb_per_run_device.decode_read"] == pytest.approx(131.072)
-    assert baseline["kb_per_run_tensor.decode_read"] == pytest.approx(1048.576)
-    assert direct["kb_per_run_queue.prefill_write"] == pytest.approx(1048.576)
-    assert direct["gb_per_s.decode_read"] == pytest.approx(2 * (1 << 20) / 240_000)
+    assert baseline["kb_per_run_tensor.decode_read"] == pytest.approx(2097.152)
+    assert direct["kb_per_run_queue.prefill_write"] == pytest.approx(2097.152)
+    assert direct["gb_per_s.decode_read"] == pytest.approx(2 * (2 << 20) / 480_000)
     assert baseline[f"commands.{DECODE_WRITE.phase}_{DECODE_WRITE.op}"] == 4
 
 

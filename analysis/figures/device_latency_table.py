@@ -1,0 +1,127 @@
+"""Paper table 8: latency of requests and of device commands, and the device's busy rate, by request kind at 2 GB."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
+
+from analysis.caption import note, trace_provenance
+from analysis.device_io import KINDS, load_device_io
+from analysis.device_metrics import device_metrics
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection, split_by_ssd
+from analysis.style import Look, looks
+from analysis.traced import traced
+
+LATENCIES = {"request_ms": "Request (ms)", "command_us": "Command (us)"}
+BUSY = "busy_rate"
+MEASURES = (*(f"{name}.{value}" for name in (*LATENCIES, "us_per_kb") for value in ("mean", "p50", "p99")), BUSY)
+ROW = 0.8  # of the room of a request kind, that its variants take one below the other
+
+
+def select(results: Results) -> Selection:
+    """Traced runs at the tight limit."""
+    return traced(results)
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    subject = (
+        "Latency of a request (the transfer of a tensor, in decode writes of one token's row), latency of a device "
+        "command, and the share of the requests' time in which the device had a command in flight. "
+        "Marker: mean; bar: median to 99th percentile. The Baseline's commands are smaller than those of the direct "
+        "path: the table beside this figure has the time per KB, too."
+    )
+    return trace_provenance(subject, data)
+
+
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """One row per SSD, request kind and variant: medians over repetitions of all that is measured."""
+    rows = []
+    for ssd, runs in split_by_ssd(data):
+        for variant, folder in zip(runs["config.variant.name"], runs["folder"], strict=True):
+            record = device_metrics(load_device_io(folder))
+            rows += [
+                {"ssd": ssd, "request": kind.label, "variant": variant, **_of_kind(record, f"{kind.phase}_{kind.op}")}
+                for kind in KINDS
+            ]
+    keys = ["ssd", "request", "variant"]
+    order = {name: turn for turn, name in enumerate(looks(data["config.variant.name"]))}
+    medians = pd.DataFrame(rows).groupby(keys, sort=False).median().reset_index()
+    return medians.sort_values("variant", key=lambda names: names.map(order), kind="stable").sort_values(
+        ["ssd", "request"], key=lambda names: names.map(_place), kind="stable", ignore_index=True
+    )
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Three panels (request, command, busy rate) by one row per testbed and SSD; request kinds as groups of rows."""
+    rows, ssds = table(data), split_by_ssd(data)
+    figure, panels = new_panels(len(ssds), 3, height_in=0.6 + 2.2 * len(ssds), per_column=3, sharex="col", sharey=True)
+    variants = looks(data["config.variant.name"])
+    for (*latencies, busy), (ssd, _) in zip(panels, ssds, strict=True):
+        own = rows[rows["ssd"] == ssd]
+        for axes, name in zip(latencies, LATENCIES, strict=True):
+            _draw_latency(axes, own, name, variants)
+        _draw_busy(busy, own, variants)
+        latencies[0].set_yticks(range(len(KINDS)), [kind.label.replace(" ", "\n") for kind in KINDS])
+        latencies[0].set_ylim(len(KINDS) - 0.5, -0.5)
+        if len(ssds) > 1:
+            latencies[1].set_title(ssd)
+    for axes, text in zip(panels[-1], (*LATENCIES.values(), "Busy (%)"), strict=True):
+        axes.set_xlabel(text)
+    add_legend(figure)
+    add_note(figure, note(data))
+    return figure
+
+
+def _draw_latency(axes: Axes, rows: pd.DataFrame, name: str, variants: dict[str, Look]) -> None:
+    for variant, look, place in _rows(variants):
+        own = rows[rows["variant"] == variant].set_index("request").reindex([kind.label for kind in KINDS])
+        style = {key: value for key, value in look.line.items() if key != "linestyle"}
+        y = [turn + place for turn in range(len(KINDS))]
+        axes.hlines(y, own[f"{name}.p50"], own[f"{name}.p99"], color=look.color, linewidth=1.6, alpha=0.55)
+        axes.plot(own[f"{name}.mean"], y, label=look.label, linestyle="none", **style)
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.set_xlim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))  # whole decades, to have labels
+    axes.xaxis.set_major_locator(LogLocator(numticks=4))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=False, axis="y")
+
+
+def _draw_busy(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> None:
+    for variant, look, place in _rows(variants):
+        own = rows[rows["variant"] == variant].set_index("request").reindex([kind.label for kind in KINDS])
+        y = [turn + place for turn in range(len(KINDS))]
+        axes.barh(y, own[BUSY], height=ROW / len(variants), color=look.color, edgecolor="white", linewidth=0.3)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
+    axes.grid(visible=False, axis="y")
+
+
+def _rows(variants: dict[str, Look]) -> list[tuple[str, Look, float]]:
+    """The variants, and how far below the middle of a request kind each is drawn."""
+    step = ROW / len(variants)
+    return [
+        (variant, look, (turn - (len(variants) - 1) / 2) * step)
+        for turn, (variant, look) in enumerate(variants.items())
+    ]
+
+
+def _of_kind(record: dict[str, float], kind: str) -> dict[str, float]:
+    return {measure: record[_inserted(measure, kind)] for measure in MEASURES}
+
+
+def _inserted(measure: str, kind: str) -> str:
+    name, _, value = measure.partition(".")
+    return f"{name}.{kind}.{value}" if value else f"{name}.{kind}"
+
+
+def _place(label: object) -> object:
+    labels = [kind.label for kind in KINDS]
+    return labels.index(label) if label in labels else label

@@ -1,0 +1,90 @@
+"""Paper figure 11: time per KB of device commands by the queue depth that they met, 5th to 95th percentile."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from analysis.caption import note, trace_provenance
+from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
+from analysis.device_metrics import DEPTH_BINS, by_depth
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection, split_by_ssd
+from analysis.style import Look, looks
+from analysis.traced import traced
+
+SHOWN = (DECODE_READ, PREFILL_WRITE)
+LEAST_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of
+SPREAD = 0.66  # of the room of a bin, that its variants take side by side
+
+
+def select(results: Results) -> Selection:
+    """Traced runs at the tight limit."""
+    return traced(results)
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    subject = (
+        "Time from issue to completion per KB (1000 bytes) of the device's commands, by the number of commands in "
+        "flight when each was issued, itself included: median, and 5th to 95th percentile as a bar. "
+        f"Bins of fewer than {LEAST_COMMANDS} commands are left out."
+    )
+    return trace_provenance(subject, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (decode reads, prefill writes) by one column per testbed and SSD."""
+    ssds = split_by_ssd(data)
+    figure, panels = new_panels(n_rows=len(SHOWN), n_columns=len(ssds), height_in=3.2)
+    for column, (name, runs) in zip(panels.T, ssds, strict=True):
+        for axes, kind in zip(column, SHOWN, strict=True):
+            _draw(axes, bins(runs, kind), looks(data["config.variant.name"]))
+            axes.set_ylabel(f"{kind.label}s\n(us/KB)")
+        if len(ssds) > 1:
+            column[0].set_title(name)
+        column[-1].set_xlabel("Commands in flight at issue")
+        column[-1].set_xticks(range(len(DEPTH_BINS)), [_bin_name(low) for low in DEPTH_BINS])
+        column[-1].set_xlim(-0.5, len(DEPTH_BINS) - 0.5)
+    add_legend(figure, n_columns=2 * len(ssds))
+    add_note(figure, note(data))
+    return figure
+
+
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """All bins of each SSD and request kind."""
+    return pd.concat(
+        [bins(runs, kind).assign(ssd=ssd, request=kind.label) for ssd, runs in split_by_ssd(data) for kind in SHOWN]
+    )
+
+
+def bins(runs: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
+    """Medians over repetitions: columns variant, depth (lower end), p5, median, p95 (us/KB), commands."""
+    rows = [
+        by_depth(load_device_io(folder).commands_of(kind)).assign(variant=variant)
+        for variant, folder in zip(runs["config.variant.name"], runs["folder"], strict=True)
+    ]
+    merged = pd.concat([frame[frame["commands"] >= LEAST_COMMANDS] for frame in rows])
+    return merged.groupby(["variant", "depth"])[["p5", "median", "p95", "commands"]].median().reset_index()
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> None:
+    step = SPREAD / max(1, len(variants) - 1)
+    for turn, (variant, look) in enumerate(variants.items()):
+        own = rows[rows["variant"] == variant]
+        place = [DEPTH_BINS.index(low) + (turn - (len(variants) - 1) / 2) * step for low in own["depth"]]
+        style = {name: value for name, value in look.line.items() if name != "linestyle"}
+        bars = [own["median"] - own["p5"], own["p95"] - own["median"]]
+        axes.errorbar(place, own["median"], yerr=bars, label=look.label, linestyle="none", elinewidth=1, **style)
+    axes.set_yscale("log")
+    axes.grid(visible=False, axis="x")
+
+
+def _bin_name(low: int) -> str:
+    turn = DEPTH_BINS.index(low)
+    if turn == len(DEPTH_BINS) - 1:
+        return f"{low}+"
+    high = DEPTH_BINS[turn + 1] - 1
+    return f"{low}" if high == low else f"{low}-{high}"

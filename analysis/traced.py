@@ -1,0 +1,66 @@
+"""Which traced runs a figure of the device shows: whole traces, one setup for each SSD, at the paper's tight limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.device_io import has_device_io
+from analysis.load import Results
+from analysis.selection import SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
+from traces import schema
+from traces.errors import TraceError
+
+TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
+DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
+RATE = "device_gb_per_s.{}"
+
+
+def traced(results: Results) -> Selection:
+    """The traced runs of each testbed and SSD at 2 GB, or at the lowest limit that was traced."""
+    runs = limited(results.runs)
+    runs = runs[runs["folder"].map(has_device_io).astype(bool)]
+    faults = runs["folder"].map(fault).dropna()
+    selections = [_tight(comparable(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]
+    chosen = pd.concat([runs.head(0), *(selection.runs for selection in selections)])
+    left_out = tuple(text for selection in selections for text in selection.left_out)
+    return Selection(with_device_rates(chosen, results.io), (*faults, *left_out))
+
+
+def fault(run_dir: Path) -> str | None:
+    """Why a run's trace cannot be used, in a sentence; None if it can."""
+    try:
+        info = schema.read_info(run_dir / schema.FILE_NAME)
+    except TraceError as error:
+        return str(error)
+    return None if info.valid else f"the trace in {run_dir} is not valid: {info.reason}"
+
+
+def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
+    """Two more columns, `device_gb_per_s.read` and `.write`: the device's own rate, or not a number.
+
+    The highest rate that fio reached by a direct path on the same testbed and SSD (experiment io_paths).
+    """
+    return runs.assign(
+        **{RATE.format(op): [_rate(run, io, op) for _, run in runs.iterrows()] for op in ("read", "write")}
+    )
+
+
+def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
+    if io.empty:
+        return float("nan")
+    same = (io["config.io.op"] == op) & io["config.io.path"].isin(DIRECT_PATHS)
+    for column in SSD_COLUMNS:
+        if column in io and column in run:
+            same &= (io[column] == run[column]) | (io[column].isna() & pd.isna(run[column]))
+    rates = [cell["bytes_per_s"] for cells in io.loc[same, "result.cells"] for cell in cells]
+    return max(rates, default=float("nan")) / 1e9
+
+
+def _tight(selection: Selection) -> Selection:
+    limits = set(selection.runs["memory_gb"])
+    if not limits:
+        return selection
+    limit = TIGHT_GB if TIGHT_GB in limits else min(limits)
+    return selection._replace(runs=selection.runs[selection.runs["memory_gb"] == limit])

@@ -1,0 +1,140 @@
+"""Figures of the device: what they draw is what the metrics say of the traces, and bad traces are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from analysis import layout, style
+from analysis.device_io import DECODE_READ, load_device_io
+from analysis.device_metrics import by_depth, device_metrics
+from analysis.figures import device_latency_table, disk_throughput, latency_by_depth
+from analysis.figures.__main__ import FIGURES, TABLES
+from analysis.load import load
+from analysis.metrics import with_metrics
+from tests.unit.analysis_results import write_io, write_sweep
+from tests.unit.device_traces import write_trace, write_traced_run
+
+VARIANTS = ("baseline", "dual_blade")
+MODULES = (device_latency_table, disk_throughput, latency_by_depth)
+
+
+@pytest.fixture(autouse=True)
+def paper_style() -> Iterator[None]:
+    with mpl.rc_context(style.RC):
+        yield
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for variant in VARIANTS:
+        write_traced_run(tmp_path, variant)
+    return tmp_path
+
+
+def drawn(module: object, results_dir: Path) -> Figure:
+    selection = module.select(with_metrics(load(results_dir)))  # type: ignore[attr-defined]
+    return module.plot(selection.runs)  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_table_holds_the_metrics_of_each_run(results: Path) -> None:
+    runs = device_latency_table.select(with_metrics(load(results))).runs
+    table = device_latency_table.table(runs)
+    assert list(zip(table["request"], table["variant"], strict=True)) == [
+        (kind, variant) for kind in ("Prefill write", "Decode read", "Decode write") for variant in VARIANTS
+    ]
+    record = device_metrics(load_device_io(results / "traced/dual_blade-2.0/rep-0"))
+    row = table[(table["request"] == "Decode read") & (table["variant"] == "dual_blade")].iloc[0]
+    assert row["busy_rate"] == pytest.approx(record["busy_rate.decode_read"])
+    assert row["command_us.p99"] == pytest.approx(record["command_us.decode_read.p99"])
+
+
+def test_the_tables_bars_are_the_busy_rates(results: Path) -> None:
+    busy = drawn(device_latency_table, results).axes[2]
+    widths = [container[1].get_width() for container in busy.containers]  # type: ignore[index]
+    assert widths == pytest.approx([60 / 90, 1.0])
+
+
+def test_depth_bins_are_those_of_the_commands(results: Path) -> None:
+    runs = latency_by_depth.select(with_metrics(load(results))).runs
+    assert set(latency_by_depth.bins(runs, DECODE_READ)["variant"]) == {
+        "baseline"
+    }  # the direct path's bins have too few commands
+    own = by_depth(load_device_io(results / "traced/baseline-2.0/rep-0").commands_of(DECODE_READ))
+    assert len(own) == 2 and (own["commands"] == 32).all()
+
+
+def test_throughput_integrates_to_the_bytes_moved(results: Path) -> None:
+    reads = drawn(disk_throughput, results).axes[1]
+    lines = {line.get_label(): line.get_xydata() for line in reads.lines if not line.get_label().startswith("_")}
+    assert list(lines) == ["Baseline", "DUAL-BLADE"]
+    points = lines["DUAL-BLADE"]
+    width_s = points[1][0] - points[0][0]
+    assert (points[:, 1] * width_s).sum() == pytest.approx(2 * 2 * (2 << 20) / 1e9, rel=1e-3)
+
+
+def test_the_devices_own_rate_is_that_of_the_same_ssd(results: Path) -> None:
+    write_io(results, "ext4_direct", op="read")
+    write_io(results, "block_direct", op="write", environment={"storage.serial": "S2"})
+    runs = disk_throughput.select(with_metrics(load(results))).runs
+    assert runs["device_gb_per_s.write"].isna().all()
+    assert set(runs["device_gb_per_s.read"].round(3)) == {3.427}  # 1 MiB at queue depth 16: 1 MiB / 306 us
+
+
+def test_runs_at_other_limits_and_without_a_trace_are_not_drawn(results: Path) -> None:
+    write_sweep(results, limits_gb=[2.0, 4.0])
+    runs = latency_by_depth.select(with_metrics(load(results))).runs
+    assert len(runs) == 2 and set(runs["memory_gb"]) == {2.0}
+
+
+def test_a_lossy_trace_is_told_and_the_rest_drawn(results: Path) -> None:
+    run_dir = write_traced_run(results, "nvme_direct_only")
+    write_trace(run_dir, [], valid=False, reason="3 events were lost")
+    selection = latency_by_depth.select(with_metrics(load(results)))
+    assert len(selection.runs) == 2
+    (sentence,) = selection.left_out
+    assert "3 events were lost" in sentence and "nvme_direct_only" in sentence
+
+
+def test_nothing_traced_is_nothing_to_draw(tmp_path: Path) -> None:
+    write_sweep(tmp_path, limits_gb=[2.0, 4.0])
+    for module in MODULES:
+        assert module.select(with_metrics(load(tmp_path))).runs.empty
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_two_ssds_never_share_a_panel_and_nothing_overlaps(results: Path, module: object) -> None:
+    one = len(drawn(module, results).axes)
+    for variant in VARIANTS:
+        write_traced_run(results, variant, repetition=1, environment={"storage.serial": "S2"})
+    figure = drawn(module, results)
+    assert len(figure.axes) == 2 * one
+    figure.draw_without_rendering()
+    page = figure.bbox.padded(1)
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    boxes += [text.get_window_extent() for text in (*figure.texts, *figure.legends)]
+    for turn, box in enumerate(boxes):
+        assert box is not None
+        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        assert not any(other is not None and box.overlaps(other) for other in boxes[:turn])
+
+
+def test_the_caption_tells_how_the_commands_were_seen(results: Path) -> None:
+    runs = latency_by_depth.select(with_metrics(load(results))).runs
+    text = latency_by_depth.caption(runs)
+    assert "Memory limit 2 GB. Commands traced by synthetic: 0 events, none lost." in text
+
+
+def test_numbers_are_written_beside_a_figure(results: Path, tmp_path: Path) -> None:
+    assert TABLES.keys() <= FIGURES.keys()
+    runs = device_latency_table.select(with_metrics(load(results))).runs
+    stem = tmp_path / "table"
+    stem.with_suffix(".md").write_text("The caption.\n")
+    csv = layout.save_table(device_latency_table.table(runs), stem).read_text().splitlines()
+    assert csv[0].startswith("ssd,request,variant,request_ms.mean") and len(csv) == 7
+    text = stem.with_suffix(".md").read_text()
+    assert text.startswith("The caption.\n\n| ssd | request |") and text.count("\n|") == 8
