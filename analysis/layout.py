@@ -8,7 +8,9 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from analysis.style import COLUMN_WIDTH_IN, PNG_DPI
 
@@ -49,6 +51,13 @@ def add_note(figure: Figure, text: str) -> None:
     note_share = (len(lines) * NOTE_LINE_IN + 0.05) / height_in
     figure.set_layout_engine("constrained", rect=(0, note_share, 1, 1 - note_share))
     figure.text(0.01, 0.01, "\n".join(lines), fontsize=NOTE_FONT_PT, color="0.35", va="bottom", linespacing=1.2)
+
+
+def plain_log_ticks(axis: Axis) -> None:
+    """Ticks of a log axis at 1, 2 and 5 of each decade, written as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, stem: Path, caption: str) -> list[Path]:

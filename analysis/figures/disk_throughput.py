@@ -18,7 +18,7 @@ from analysis.style import looks
 from analysis.traced import RATE, traced
 
 SHOWN = (PREFILL_WRITE, DECODE_READ)
-BINS = 100  # over the longest phase shown in a panel
+BINS = 80  # over the longest phase shown in a panel
 NAME_FONT_PT = 5.5
 
 
@@ -81,11 +81,12 @@ def _draw(axes: Axes, runs: pd.DataFrame, kind: RequestKind) -> None:
             "fio",
             (1, rate),
             xycoords=("axes fraction", "data"),
-            xytext=(-2, 1),
+            xytext=(-2, -1.5),
             textcoords="offset points",
             ha="right",
+            va="top",
             fontsize=NAME_FONT_PT,
             color="0.35",
         )
     axes.set_xlim(0)
-    axes.set_ylim(0)
+    axes.set_ylim(0, 1.06 * axes.dataLim.ymax)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from analysis.caption import note, trace_provenance
 from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.device_metrics import DEPTH_BINS, by_depth
-from analysis.layout import add_legend, add_note, new_panels
+from analysis.layout import add_legend, add_note, new_panels, plain_log_ticks
 from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
 from analysis.style import Look, looks
@@ -17,7 +17,7 @@ from analysis.traced import traced
 
 SHOWN = (DECODE_READ, PREFILL_WRITE)
 LEAST_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of
-SPREAD = 0.66  # of the room of a bin, that its variants take side by side
+STEP = 0.19  # of the room of a bin, between its variants side by side
 
 
 def select(results: Results) -> Selection:
@@ -40,14 +40,18 @@ def plot(data: pd.DataFrame) -> Figure:
     ssds = split_by_ssd(data)
     figure, panels = new_panels(n_rows=len(SHOWN), n_columns=len(ssds), height_in=3.2)
     for column, (name, runs) in zip(panels.T, ssds, strict=True):
-        for axes, kind in zip(column, SHOWN, strict=True):
-            _draw(axes, bins(runs, kind), looks(data["config.variant.name"]))
+        tables = [bins(runs, kind) for kind in SHOWN]
+        n_bins = 1 + max(DEPTH_BINS.index(low) for rows in tables for low in [1, *rows["depth"]])
+        for axes, kind, rows in zip(column, SHOWN, tables, strict=True):
+            _draw(axes, rows, looks(data["config.variant.name"]))
+            for turn in range(1, n_bins, 2):
+                axes.axvspan(turn - 0.5, turn + 0.5, color="0.96", zorder=0)
             axes.set_ylabel(f"{kind.label}s\n(us/KB)")
         if len(ssds) > 1:
             column[0].set_title(name)
         column[-1].set_xlabel("Commands in flight at issue")
-        column[-1].set_xticks(range(len(DEPTH_BINS)), [_bin_name(low) for low in DEPTH_BINS])
-        column[-1].set_xlim(-0.5, len(DEPTH_BINS) - 0.5)
+        column[-1].set_xticks(range(n_bins), [_bin_name(low) for low in DEPTH_BINS[:n_bins]])
+        column[-1].set_xlim(-0.5, n_bins - 0.5)
     add_legend(figure, n_columns=2 * len(ssds))
     add_note(figure, note(data))
     return figure
@@ -71,14 +75,14 @@ def bins(runs: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> None:
-    step = SPREAD / max(1, len(variants) - 1)
     for turn, (variant, look) in enumerate(variants.items()):
         own = rows[rows["variant"] == variant]
-        place = [DEPTH_BINS.index(low) + (turn - (len(variants) - 1) / 2) * step for low in own["depth"]]
+        place = [DEPTH_BINS.index(low) + (turn - (len(variants) - 1) / 2) * STEP for low in own["depth"]]
         style = {name: value for name, value in look.line.items() if name != "linestyle"}
         bars = [own["median"] - own["p5"], own["p95"] - own["median"]]
         axes.errorbar(place, own["median"], yerr=bars, label=look.label, linestyle="none", elinewidth=1, **style)
     axes.set_yscale("log")
+    plain_log_ticks(axes.yaxis)
     axes.grid(visible=False, axis="x")
 
 
