@@ -1,7 +1,7 @@
 """The direct path beside fio: the same file, chunk, depth and kind of buffer, in turn.
 
-Two things are held against fio's sequential rate: the bare transfer of whole tensors by one copy thread, and the full
-decode loop of a replay without compute, with its copies over the link, its appends and its two copy threads.
+Two things are held against fio's sequential rate: the bare transfer of whole tensors by one thread, and the full decode
+loop of a replay without compute, with its copies over the link and its appends (pipeline overlap_full).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _comparisons(rounds: list[_Round], one: fio.Load, many: fio.Load) -> list[Co
     )
     load = one if rival == "fio_read" else many
     bare = f"whole tensors by one thread, beside {one}"
-    loop = f"decode loop of a replay without compute, {many.jobs} copy threads of depth {many.depth}, beside {load}"
+    loop = f"decode loop of a replay without compute, reads running ahead of the link, beside {load}"
     return [
         _comparison("direct_write/fio", bare, [Pair(r.write, r.fio_write) for r in rounds]),
         _comparison("direct_read/fio", bare, [Pair(r.read, r.fio_read) for r in rounds]),

@@ -393,23 +393,35 @@ static uint64_t settle_due(struct db_ring *ring)
     return settled ? 0 : next_ns;
 }
 
-/* Take in all completions that are there. */
+/* Queue what the idle slots have room for and submit it, so that the device has work until the next wait. */
+static void keep_busy(struct db_ring *ring)
+{
+    issue_all(ring);
+    if (io_uring_sq_ready(&ring->uring))
+        io_uring_submit(&ring->uring);
+}
+
+/* Take in all completions that are there. Copying on to a mirror takes the time of a command or so, which is why the
+   slot that it frees is filled before the next one is copied. */
 static unsigned collect(struct db_ring *ring)
 {
     struct io_uring_cqe *cqe;
-    unsigned head, seen = 0;
-    io_uring_for_each_cqe(&ring->uring, head, cqe) {
-        seen++;
-        if (cqe->user_data == CANCEL_DATA)
+    unsigned seen = 0;
+    for (; io_uring_cq_ready(&ring->uring) && io_uring_peek_cqe(&ring->uring, &cqe) == 0; seen++) {
+        uint64_t slot = cqe->user_data;
+        int res = cqe->res;
+        io_uring_cqe_seen(&ring->uring, cqe);
+        if (slot == CANCEL_DATA)
             continue;
-        unsigned slot = (unsigned)cqe->user_data;
-        ring->commands[slot].res = cqe->res;
+        ring->commands[slot].res = res;
+        bool mirrored = ring->commands[slot].transfer->mirrored;
         if (ring->clock)
-            hold(ring, slot);
+            hold(ring, (unsigned)slot);
         else
-            settle(ring, slot);
+            settle(ring, (unsigned)slot);
+        if (mirrored)
+            keep_busy(ring);
     }
-    io_uring_cq_advance(&ring->uring, seen);
     return seen;
 }
 
@@ -489,14 +501,6 @@ static void cancel_all(struct db_ring *ring, int error)
     }
     while (ring->in_flight && wait_for_some(ring, CANCEL_GRACE_NS) == 0)
         ;
-}
-
-/* Queue what the idle slots have room for and submit it, so that the device has work until the next wait. */
-static void keep_busy(struct db_ring *ring)
-{
-    issue_all(ring);
-    if (io_uring_sq_ready(&ring->uring))
-        io_uring_submit(&ring->uring);
 }
 
 static void forget(struct db_ring *ring, struct db_transfer *transfer)
