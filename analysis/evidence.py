@@ -6,6 +6,7 @@ takes time from the path it looks at. What a trace shows is judged from traced r
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +19,13 @@ from analysis.load import Results, load, optional
 from analysis.selection import SSD_COLUMNS, comparable
 
 UNTRACED = "none"
-SETUP_COLUMNS = (*SSD_COLUMNS, "config.storage.name", "config.device.name")
+SETUP_COLUMNS = (*SSD_COLUMNS, "config.storage.name", "config.device.name", "lru")
 DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs of one testbed, SSD and device, indexed by their folder below the results, with a column per metric.
+    """Runs of one testbed, SSD, device and LRU, indexed by their folder below the results, with a column per metric.
 
     `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
     """
@@ -52,11 +53,11 @@ class Evidence:
 def gather(results_dir: Path) -> Evidence:
     """Load the results and sort the runs by setup."""
     results = metrics.with_metrics(load(results_dir))
-    keys = pd.concat([runs.reindex(columns=SETUP_COLUMNS) for runs in (results.runs, results.io)])
+    io = dataclasses.replace(results, runs=results.io)
+    runs = [results.runs, results.io.assign(lru=metrics.lru(io))]
+    keys = pd.concat([frame.reindex(columns=SETUP_COLUMNS) for frame in runs])
     groups = keys.groupby(list(SETUP_COLUMNS), dropna=False).groups.values() if len(keys) else []
-    setups = [
-        _setup(*(runs.loc[runs.index.intersection(group)] for runs in (results.runs, results.io))) for group in groups
-    ]
+    setups = [_setup(*(frame.loc[frame.index.intersection(group)] for frame in runs)) for group in groups]
     setups.sort(key=lambda setup: (bool(setup.stated), -len(setup.runs), setup.name))
     return Evidence(tuple(setups), results, results_dir)
 
@@ -76,6 +77,7 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
     disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
     parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
     chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
+    chosen += [f"{run['lru']} LRU"] if run["lru"] != "classic" else []
     name, stated = ", ".join([run["config.testbed.name"], f"disk {disk}", *chosen]), _stated(run)
     return Setup(f"{name} ({stated})" if stated else name, stated, runs, io)
 

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 
 from analysis import style, sweep
 from analysis.claims import Judgement
-from analysis.figures.__main__ import FIGURES
+from analysis.figures.__main__ import FIGURES, TABLES
 from analysis.load import Results
+from analysis.report.tables import Table, from_frame
 
 CSS_PX_PER_IN = 150
 
@@ -31,6 +32,7 @@ class Exhibit:
     image: str = ""
     width_px: int = 0
     caption: str = ""
+    table: Table | None = None
     runs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -61,6 +63,7 @@ def _exhibit(name: str, results: Results, judgements: list[Judgement], results_d
                 "image": _data_uri(figure),
                 "width_px": round(figure.get_size_inches()[0] * CSS_PX_PER_IN),
                 "caption": module.caption(selection.runs),
+                "table": from_frame(TABLES[name](selection.runs)) if name in TABLES else None,
                 "runs": tuple(str(run) for run in selection.runs.index),
                 "notes": (*selection.left_out, *selection.missing),
             }

@@ -27,6 +27,12 @@ class Table:
     rows: tuple[Row, ...]
 
 
+def from_frame(frame: pd.DataFrame, title: str = "") -> Table:
+    """A figure's numbers, four digits each."""
+    rows = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)).itertuples(index=False)
+    return Table(title, tuple(map(str, frame.columns)), tuple(tuple(row) for row in rows))
+
+
 QUANTITIES = {
     "prefill_s": ("Prefill latency (s)", "{:.2f}"),
     "decode_s_per_token": ("Decode latency (s per token)", "{:.3f}"),

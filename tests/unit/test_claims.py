@@ -291,6 +291,14 @@ def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: 
     ]
 
 
+def test_each_page_replacement_has_a_finding_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, hits(baseline=lambda gb: float(gb > 9)))
+    multigen = {"lru_generation": "0x0007"}
+    write(tmp_path, hits(baseline=ideal), experiment="lru", environment=multigen, repetitions=1)
+    findings = {finding.testbed: finding.verdict for finding in verdict_of("C4", tmp_path).findings}
+    assert findings == {SETUP: Verdict.REPRODUCED, f"{SETUP}, multi-generational LRU": Verdict.CONTRADICTED}
+
+
 def test_json_has_the_agreed_fields_and_no_nan(tmp_path: Path) -> None:
     write(tmp_path, prefill(baseline=2.0, dual_blade=1.4), repetitions=1)
     setups = evidence.gather(tmp_path).setups

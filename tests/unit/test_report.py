@@ -14,6 +14,7 @@ import pytest
 from analysis import sweep
 from analysis.report.__main__ import main
 from tests.unit.analysis_results import write_io, write_run, write_sweep
+from tests.unit.device_traces import write_traced_run
 
 VERDICTS = {"reproduced", "direction only", "contradicted", "not testable here"}
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -57,6 +58,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_sweep(Path("results"), limits_gb=[2.0, 4.0, 6.0, 8.0, 11.0], repetitions=2)
+        for variant in ("baseline", "dual_blade"):
+            write_traced_run(Path("results"), variant)
         for path in ("ext4_buffered", "ext4_direct", "io_uring_cmd"):
             write_io(Path("results"), path)
         write_run(Path("results"), "baseline", 5.0, result={"status": "failed", "error": "<b>the disk</b> is full"})
@@ -85,12 +88,18 @@ def test_every_link_leads_somewhere(report: Path, page: Page) -> None:
 
 
 def test_figures_are_images_in_the_page(page: Page) -> None:
-    assert len(page.images) >= 4
+    assert len(page.images) >= 7
     for image in page.images:
         kind, _, content = image.partition(",")
         assert kind == "data:image/png;base64"
         assert base64.b64decode(content).startswith(PNG)
-    assert {"figure-thrashing", "figure-e2e_latency", "figure-hit_rate", "figure-io_paths"} <= set(page.ids)
+    assert {
+        "figure-thrashing",
+        "figure-e2e_latency",
+        "figure-hit_rate",
+        "figure-io_paths",
+        "figure-disk_throughput",
+    } <= set(page.ids)
 
 
 def test_claims_are_all_there_and_agree_with_the_json(report: Path, page: Page) -> None:

@@ -1,0 +1,186 @@
+"""Claims on what reaches the device, from traced runs at the lowest limit: C3, C11, C12, C13, C14, C15, C16."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.change import VARIANT, changes
+from analysis.claims import Claim, Finding, Untestable, graded
+from analysis.device_io import has_device_io, load_device_io
+from analysis.device_metrics import by_depth, device_metrics
+from analysis.evidence import UNTRACED, Setup, trace_name
+from analysis.judges.wording import basis, in_percent, names, percent, share
+from analysis.load import ResultsError
+from analysis.selection import comparable
+from analysis.stats import interval
+
+BASELINE, OWN = "baseline", "dual_blade"
+LEAST_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
+
+
+def throughput(claim: Claim, setup: Setup) -> Finding:
+    """C3: GB/s of the device while it served a request kind, DUAL-BLADE over Baseline."""
+    runs = traced(setup, BASELINE, OWN)
+    read, write = (1 + _change(runs, f"gb_per_s.{name}") for name in ("decode_read", "prefill_write"))
+    verdict = graded(
+        reproduced=read.median() >= claim.thresholds["decode_read"]
+        and write.median() >= claim.thresholds["prefill_write"],
+        direction=read.median() > claim.thresholds["any"],
+    )
+    text = f"decode read {read.median():.2f}x, prefill write {percent(write.median() - 1)}{_at(runs)}"
+    return Finding(verdict, read.median(), interval(read), text, names(runs), reason=basis(runs))
+
+
+def baseline_busy(claim: Claim, setup: Setup) -> Finding:
+    """C11: the Baseline's busy rates against the paper's."""
+    runs = traced(setup, BASELINE)
+    rates = {kind: runs[f"busy_rate.{kind}"] for kind in ("decode_write", "prefill_write", "decode_read")}
+    write, read = rates["prefill_write"].median(), rates["decode_read"].median()
+    _, paper_write, paper_read = claim.published.values
+    near = max(abs(100 * write - paper_write), abs(100 * read - paper_read)) <= claim.thresholds["points"]
+    idle = max(write, read) < claim.thresholds["idle_pct"] / 100
+    verdict = graded(reproduced=near, direction=idle)
+    text = ", ".join(f"{kind.replace('_', ' ')} {share(rate.median())}" for kind, rate in rates.items()) + _at(runs)
+    ends = in_percent(interval(rates["decode_read"]))
+    return Finding(verdict, 100 * read, ends, text, names(runs), reason=basis(runs))
+
+
+def small_writes(claim: Claim, setup: Setup) -> Finding:
+    """C12: mean time of the requests that write a decoded token's rows."""
+    runs = traced(setup, BASELINE, OWN)
+    metric = "request_ms.decode_write.mean"
+    change = _change(runs, metric)
+    lower_pct = -100 * change.median()
+    verdict = graded(
+        reproduced=lower_pct >= claim.thresholds["lower_pct"], direction=lower_pct >= claim.thresholds["some_pct"]
+    )
+    means_ms = runs.groupby(VARIANT)[metric].median()
+    text = f"{percent(change.median())}: {means_ms[BASELINE]:.2f} to {means_ms[OWN]:.2f} ms{_at(runs)}"
+    return Finding(verdict, 100 * change.median(), in_percent(interval(change)), text, names(runs), reason=basis(runs))
+
+
+def request_latency(claim: Claim, setup: Setup) -> Finding:
+    """C13: mean and p99 of request times, and the busy rate meanwhile, for decode reads and prefill writes."""
+    runs = traced(setup, BASELINE, OWN)
+    mean, tail, busy = (
+        {kind: _change(runs, metric.format(kind)) for kind in ("decode_read", "prefill_write")}
+        for metric in ("request_ms.{}.mean", "request_ms.{}.p99", "busy_rate.{}")
+    )
+    better = {kind: mean[kind].median() < 0 and tail[kind].median() < 0 and busy[kind].median() > 0 for kind in mean}
+    verdict = graded(reproduced=all(better.values()), direction=better["decode_read"])
+    text = "; ".join(
+        f"{kind.replace('_', ' ')}: mean {percent(mean[kind].median())}, p99 {percent(tail[kind].median())}, busy rate "
+        f"{percent(busy[kind].median())}"
+        for kind in mean
+    )
+    change = mean["decode_read"]
+    return Finding(verdict, 100 * change.median(), in_percent(interval(change)), text, names(runs), reason=basis(runs))
+
+
+def lba_pattern(claim: Claim, setup: Setup) -> Finding:
+    """C14: bytes per sequential run of decode reads, within each hardware queue."""
+    runs = traced(setup, BASELINE, OWN)
+    metric = "kb_per_run_queue.decode_read"
+    longer = 1 + _change(runs, metric)
+    verdict = graded(
+        reproduced=longer.median() >= claim.thresholds["longer"], direction=longer.median() >= claim.thresholds["some"]
+    )
+    kb = runs.groupby(VARIANT)[metric].median()
+    text = f"{longer.median():.1f}x: {kb[BASELINE]:,.0f} to {kb[OWN]:,.0f} KB per run{_at(runs)}"
+    return Finding(verdict, longer.median(), interval(longer), text, names(runs), reason=basis(runs))
+
+
+def submission_queues(claim: Claim, setup: Setup) -> Finding:
+    """C15: queues that the Baseline's reads spread over, against its writes."""
+    runs = traced(setup, BASELINE)
+    reads, writes = (runs[f"queues.{kind}"] for kind in ("decode_read", "prefill_write"))
+    if max(reads.max(), writes.max()) < 1.01:
+        raise Untestable("all commands went through one queue: the device has no other, or the trace does not tell")
+    wider = reads / writes
+    verdict = graded(reproduced=wider.median() >= claim.thresholds["wider"], direction=wider.median() > 1)
+    difference = reads - writes
+    text = f"reads over {reads.median():.1f} queues, writes over {writes.median():.1f}"
+    return Finding(verdict, difference.median(), interval(difference), text, names(runs), reason=basis(runs))
+
+
+def time_by_depth(claim: Claim, setup: Setup) -> Finding:
+    """C16: median and p5 to p95 of the time per KB in every depth bin that both variants have."""
+    runs = traced(setup, BASELINE, OWN)
+    bins = pd.concat([_bins(runs, op) for op in ("read", "write")])
+    if bins.empty:
+        raise Untestable(f"it takes a depth bin with {LEAST_COMMANDS} commands of both variants")
+    lower, both = bins["lower"].mean(), (bins["lower"] & bins["narrower"]).mean()
+    most = claim.thresholds["most_pct"] / 100
+    verdict = graded(reproduced=both > most, direction=lower > most)
+    won = f"lower in {bins['lower'].sum()}, lower and narrower in {round(both * len(bins))}"
+    text = f"{won} of {len(bins)} bins{_at(runs)}"
+    return Finding(verdict, 100 * both, None, text, names(runs), reason=basis(runs))
+
+
+def traced(setup: Setup, *variants: str) -> pd.DataFrame:
+    """Runs of all `variants` with a whole trace, at the lowest limit that they share, with a column per device metric.
+
+    Raises:
+        Untestable: there are none; the reason says what is missing.
+    """
+    runs = setup.runs[(trace_name(setup.runs) != UNTRACED) & setup.runs["folder"].map(has_device_io)]
+    runs = runs[runs[VARIANT].isin(variants) & runs["memory_gb"].notna()]
+    runs, broken = _with_metrics(comparable(runs).runs)
+    limits = runs.groupby("memory_gb")[VARIANT].nunique()
+    shared = limits.index[limits == len(variants)]
+    if not len(shared):
+        raise Untestable(broken or f"it takes traced runs of {' and '.join(variants)} at the same memory limit")
+    return runs[runs["memory_gb"] == shared.min()]
+
+
+def _with_metrics(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The runs whose trace can be used, with its metrics; and why another one cannot."""
+    records, broken = {}, ""
+    for name, folder in runs["folder"].items():
+        try:
+            records[name] = _metrics(folder)
+        except ResultsError as error:
+            broken = str(error)
+    frame = pd.DataFrame.from_dict(records, orient="index")
+    return runs.loc[list(records)].join(frame), broken
+
+
+@functools.lru_cache(maxsize=256)
+def _metrics(folder: Path) -> dict[str, float]:
+    return device_metrics(load_device_io(folder))
+
+
+def _change(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """DUAL-BLADE against Baseline, one value per repetition.
+
+    Raises:
+        Untestable: one of them has no such commands.
+    """
+    change = changes(runs, VARIANT, OWN, BASELINE, metric, ["memory_gb"])["change"]
+    if change.empty:
+        raise Untestable(f"no repetition has {metric.split('.')[1].replace('_', ' ')}s at the device in both variants")
+    return change
+
+
+def _bins(runs: pd.DataFrame, op: str) -> pd.DataFrame:
+    """Depth bins with enough commands of both variants: columns lower, narrower."""
+    tables = {}
+    for variant in (BASELINE, OWN):
+        folders = runs[runs[VARIANT] == variant]["folder"]
+        commands = pd.concat([load_device_io(folder).commands for folder in folders])
+        table = by_depth(commands[commands["op"] == op]).set_index("depth")
+        tables[variant] = table[table["commands"] >= LEAST_COMMANDS]
+    theirs, own = (tables[name].loc[tables[BASELINE].index.intersection(tables[OWN].index)] for name in (BASELINE, OWN))
+    return pd.DataFrame(
+        {
+            "lower": own["median"] < theirs["median"],
+            "narrower": own["p95"] - own["p5"] < theirs["p95"] - theirs["p5"],
+        }
+    )
+
+
+def _at(runs: pd.DataFrame) -> str:
+    return f" at {runs['memory_gb'].iloc[0]:g} GB"

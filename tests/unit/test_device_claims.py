@@ -1,0 +1,130 @@
+"""Claims on the device: verdicts from traces whose commands are made up, so that every number is known by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.claims import Judgement
+from tests.unit.analysis_results import write_run
+from tests.unit.device_traces import write_trace
+from tests.unit.test_claims import verdict_of
+
+MIB, US = 1 << 20, 1000
+TENSOR_BYTES = 16 * MIB
+TRACED = {"trace.name": "block_requests"}
+
+
+def trace(
+    run_dir: Path,
+    read_us: int,
+    read_gap_us: int = 0,
+    row_us: int = 50,
+    chunk_bytes: int = MIB,
+    scattered: bool = False,
+    read_queues: int = 1,
+    **info: Any,
+) -> None:
+    """Prefill writes and, in iteration 2, reads of a tensor, one command after another, and one row after them.
+
+    A read takes `read_us` and then the device idles `read_gap_us`; `scattered` leaves a hole behind each.
+    """
+    commands: list[Mapping[str, Any]] = []
+    requests: list[Mapping[str, Any]] = []
+    now = 0
+    for phase, iteration, op in (("prefill", 0, "write"), ("decode", 2, "read")):
+        begin, where = now, {"phase": phase, "iteration": iteration, "op": op}
+        for turn in range(TENSOR_BYTES // chunk_bytes):
+            offset = turn * chunk_bytes * (2 if scattered else 1)
+            queue = turn % read_queues if op == "read" else 0
+            times = {"issue_ns": now, "complete_ns": now + read_us * US}
+            commands.append({**where, **times, "queue": queue, "offset_bytes": offset, "bytes": chunk_bytes})
+            now += (read_us + read_gap_us) * US
+        requests.append({**where, "bytes": TENSOR_BYTES, "storage_start_ns": begin, "storage_end_ns": now})
+    row = {"phase": "decode", "iteration": 2, "op": "write", "bytes": 4096}
+    commands.append({**row, "offset_bytes": 1 << 40, "issue_ns": now, "complete_ns": now + row_us * US})
+    requests.append({**row, "storage_start_ns": now, "storage_end_ns": now + row_us * US})
+    write_trace(run_dir, commands, requests, **info)
+
+
+def judged(claim: str, results_dir: Path, baseline: dict[str, Any], own: dict[str, Any] | None = None) -> Judgement:
+    for variant, settings in {"baseline": baseline, "dual_blade": own}.items():
+        if settings is not None:
+            for turn in range(2):
+                trace(write_run(results_dir, variant, 2.0, turn, config=TRACED), **settings)
+    return verdict_of(claim, results_dir)
+
+
+SLOW = {"read_us": 100, "read_gap_us": 100, "row_us": 5000, "chunk_bytes": MIB // 8, "scattered": True}
+
+
+@pytest.mark.parametrize(
+    ("claim", "own", "verdict", "measured"),
+    [
+        # 1/8 MiB in 200 us against 1 MiB in 400 us: four times the rate, in both phases.
+        ("C3", {"read_us": 400}, "reproduced", 4.0),
+        ("C3", {"read_us": 1200}, "direction only", 4 / 3),
+        ("C3", {"read_us": 1600}, "contradicted", 1.0),
+        ("C12", {"read_us": 400, "row_us": 50}, "reproduced", -99.0),
+        ("C12", {"read_us": 400, "row_us": 1000}, "direction only", -80.0),
+        ("C12", {"read_us": 400, "row_us": 6000}, "contradicted", 20.0),
+        # 200 us for 1/8 MiB against 400 us for 1 MiB: a quarter of the time, and no gaps.
+        ("C13", {"read_us": 400}, "reproduced", -75.0),
+        ("C13", {"read_us": 2000}, "contradicted", 25.0),
+        # Scattered pieces of 1/8 MiB against one run of 16 MiB.
+        ("C14", {"read_us": 400}, "reproduced", 128.0),
+        ("C14", {"read_us": 400, "scattered": True}, "direction only", 8.0),
+        ("C14", {"read_us": 100, "chunk_bytes": MIB // 8, "scattered": True}, "contradicted", 1.0),
+        ("C16", {"read_us": 400}, "direction only", 0.0),
+        ("C16", {"read_us": 1600}, "contradicted", 0.0),
+    ],
+)
+def test_own_commands_are_held_against_the_baselines(
+    tmp_path: Path, claim: str, own: dict[str, Any], verdict: str, measured: float
+) -> None:
+    judgement = judged(claim, tmp_path, SLOW, own)
+    assert judgement.verdict == verdict, judgement.finding
+    assert judgement.finding.measured == pytest.approx(measured, rel=1e-6)
+    assert len(judgement.finding.runs) == 4
+
+
+@pytest.mark.parametrize(
+    ("baseline", "verdict", "measured"),
+    [
+        ({"read_us": 50, "read_gap_us": 50}, "reproduced", 50),
+        ({"read_us": 80, "read_gap_us": 20}, "direction only", 80),
+        ({"read_us": 100}, "contradicted", 100),
+    ],
+)
+def test_busy_rate_is_the_time_with_a_command_in_flight(
+    tmp_path: Path, baseline: dict[str, Any], verdict: str, measured: float
+) -> None:
+    judgement = judged("C11", tmp_path, baseline)
+    assert judgement.verdict == verdict
+    assert judgement.finding.measured == pytest.approx(measured, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("queues", "verdict"), [(4, "reproduced"), (1, "not testable here")], ids=["four queues", "one queue"]
+)
+def test_queues_count_by_their_shares(tmp_path: Path, queues: int, verdict: str) -> None:
+    judgement = judged("C15", tmp_path, {"read_us": 100, "read_queues": queues})
+    assert judgement.verdict == verdict
+    if queues > 1:
+        assert judgement.finding.measured == pytest.approx(queues - 1)
+
+
+def test_a_trace_that_lost_events_decides_nothing(tmp_path: Path) -> None:
+    lossy = {"read_us": 100, "valid": False, "reason": "7 of 130 events were lost"}
+    judgement = judged("C3", tmp_path, lossy, {"read_us": 50})
+    assert judgement.verdict == "not testable here"
+    assert "7 of 130 events were lost" in judgement.finding.reason
+
+
+def test_traces_of_different_tracers_are_not_compared(tmp_path: Path) -> None:
+    trace(write_run(tmp_path, "baseline", 2.0, config=TRACED), **SLOW)
+    trace(write_run(tmp_path, "dual_blade", 2.0, config={"trace.name": "nvme_commands"}), read_us=400)
+    assert verdict_of("C3", tmp_path).verdict == "not testable here"
