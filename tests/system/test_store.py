@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-import time
 from pathlib import Path
 
 import pytest
@@ -87,38 +85,6 @@ def test_fetch_gives_what_was_appended(
                 store.append(layer, *new)
                 model[layer] = [torch.cat(pair) for pair in zip(model[layer], new, strict=True)]
     assert list(disk_path.iterdir()) == []
-
-
-def test_an_append_is_on_storage_before_the_next_read_of_its_extent(
-    disk_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Random delays in both threads, before storage and before the link, for many schedules."""
-    geometry = KVGeometry.uniform(3, 1, 24, batch_size=2, capacity_tokens=60)
-    shuffler = random.Random(7)
-
-    def delayed(method):  # type: ignore[no-untyped-def]
-        def call(*args, **kwargs):  # type: ignore[no-untyped-def]
-            time.sleep(shuffler.choice([0, 0, 0.0002, 0.001]))
-            return method(*args, **kwargs)
-
-        return call
-
-    for name in ("read", "write"):
-        monkeypatch.setattr(NvmeDirect, name, delayed(getattr(NvmeDirect, name)))
-    with KVStore(geometry, storage(disk_path)) as store:
-        for name in ("start_up", "start_down"):
-            monkeypatch.setattr(store.link, name, delayed(getattr(store.link, name)))
-        store.bind(VARIANTS["nvme_direct_only"], 0)
-        kept = {layer: rows(geometry, layer, 4) for layer in range(3)}
-        for layer, new in kept.items():
-            store.prefill(layer, *new)
-        for _ in range(50):
-            for layer in range(3):
-                for got, expected in zip(store.fetch(layer), kept[layer], strict=True):
-                    assert torch.equal(got, expected)
-                new = rows(geometry, layer, 1)
-                store.append(layer, *new)
-                kept[layer] = tuple(torch.cat(pair) for pair in zip(kept[layer], new, strict=True))  # type: ignore[assignment]
 
 
 def test_a_failed_write_is_raised_and_its_rows_are_never_served(
