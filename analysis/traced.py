@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.device_io import has_device_io
-from analysis.load import Results
+from analysis.device_io import has_device_io, load_device_io
+from analysis.load import Results, ResultsError
 from analysis.selection import SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
-from traces import schema
-from traces.errors import TraceError
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
@@ -29,12 +27,12 @@ def traced(results: Results) -> Selection:
 
 
 def fault(run_dir: Path) -> str | None:
-    """Why a run's trace cannot be used, in a sentence; None if it can."""
+    """Why a run's trace cannot be used, in a sentence; None if it can. All of it is read: damage may lie anywhere."""
     try:
-        info = schema.read_info(run_dir / schema.FILE_NAME)
-    except TraceError as error:
+        load_device_io(run_dir)
+    except ResultsError as error:
         return str(error)
-    return None if info.valid else f"the trace in {run_dir} is not valid: {info.reason}"
+    return None
 
 
 def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:

@@ -27,6 +27,7 @@ from analysis.figures import (
 from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
+from traces.errors import TraceError
 
 MOST_SENTENCES = 8
 NAME_CHARS = 20
@@ -123,8 +124,11 @@ def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Pa
     for name, selection in selections.items():
         if selection.runs.empty:
             print(f"{name:<{NAME_CHARS}} no results; measure them with: {sweep.command(name, results_dir)}")
-        else:
+            continue
+        try:
             draw(name, selection, out_dir)
+        except (DualBladeError, TraceError) as error:
+            print(f"{name:<{NAME_CHARS}} not drawn: {error}")
     return int(all(selection.runs.empty for selection in selections.values()))
 
 

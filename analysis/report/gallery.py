@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -13,9 +13,12 @@ from matplotlib.figure import Figure
 
 from analysis import style, sweep
 from analysis.claims import Judgement
-from analysis.figures.__main__ import FIGURES, TABLES
+from analysis.figures.__main__ import FIGURES, TABLES, FigureModule
 from analysis.load import Results
 from analysis.report.tables import Table, from_frame
+from analysis.selection import Selection
+from dualblade.errors import DualBladeError
+from traces.errors import TraceError
 
 CSS_PX_PER_IN = 150
 
@@ -53,27 +56,29 @@ def _exhibit(name: str, results: Results, judgements: list[Judgement], results_d
         command=sweep.command(name, results_dir),
         claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),
     )
-    if selection.runs.empty:
-        return empty
+    try:
+        return empty if selection.runs.empty else _drawn(empty, module, selection)
+    except (DualBladeError, TraceError) as error:
+        return replace(empty, notes=(str(error),))
+
+
+def _drawn(empty: Exhibit, module: FigureModule, selection: Selection) -> Exhibit:
     with mpl.rc_context(style.RC):
         figure = module.plot(selection.runs)
-        return Exhibit(
-            **vars(empty)
-            | {
-                "image": _data_uri(figure),
-                "width_px": round(figure.get_size_inches()[0] * CSS_PX_PER_IN),
-                "caption": module.caption(selection.runs),
-                "table": from_frame(TABLES[name](selection.runs)) if name in TABLES else None,
-                "runs": tuple(str(run) for run in selection.runs.index),
-                "notes": (*selection.left_out, *selection.missing),
-            }
+        return replace(
+            empty,
+            image=_data_uri(figure),
+            width_px=round(figure.get_size_inches()[0] * CSS_PX_PER_IN),
+            caption=module.caption(selection.runs),
+            table=from_frame(TABLES[empty.name](selection.runs)) if empty.name in TABLES else None,
+            runs=tuple(str(run) for run in selection.runs.index),
+            notes=(*selection.left_out, *selection.missing),
         )
 
 
 def _subject(docstring: str | None) -> str:
-    """The first sentence of the figure's module."""
-    first = " ".join((docstring or "").split("\n\n")[0].split())
-    return first
+    """The first paragraph of the figure's module."""
+    return " ".join((docstring or "").split("\n\n")[0].split())
 
 
 def _data_uri(figure: Figure) -> str:

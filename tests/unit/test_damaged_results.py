@@ -19,8 +19,10 @@ from analysis.claims import judge, read_claims, to_json
 from analysis.figures.__main__ import FIGURES
 from analysis.judges import JUDGES
 from analysis.load import ResultsError
-from analysis.report import tables
+from analysis.report import gallery, tables
+from analysis.report.__main__ import main as report
 from tests.unit.analysis_results import write_run, write_sweep
+from tests.unit.device_traces import write_traced_run
 
 DOCUMENTS = ("config.yaml", "environment.json", "result.json")
 VARIANTS = ("baseline", "dual_blade")
@@ -28,7 +30,7 @@ LIMITS_GB = (2.0, 4.0, 6.0)
 CLAIMS = read_claims()
 
 # No shrinking: an example is one value in one place, so there is nothing to make smaller.
-SETTINGS = settings(max_examples=12, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+SETTINGS = settings(max_examples=8, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -155,3 +157,26 @@ def test_a_log_without_a_column_or_a_file_is_one_sentence(tmp_path: Path) -> Non
     pq.write_table(pa.table({"phase": ["decode"]}), tmp_path / "kv_io.parquet")
     with pytest.raises(ResultsError, match="is damaged"):
         kv_io.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["device_io.parquet", "kv_io.parquet"])
+@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
+def test_a_damaged_trace_costs_what_needs_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, damage: str
+) -> None:
+    monkeypatch.setattr(gallery, "_data_uri", lambda figure: "data:,")  # rendering is what takes the time
+    write_sweep(tmp_path / "results", VARIANTS, (*LIMITS_GB, 11.0))
+    traced = [write_traced_run(tmp_path / "results", variant) for variant in VARIANTS]
+    path = traced[0] / name
+    content = path.read_bytes()
+    damaged = {
+        "cut off": content[: len(content) // 2],
+        "overwritten": content[:100] + bytes(len(content) - 700) + content[-600:],
+    }
+    path.write_bytes(damaged[damage])
+    assert report(["--results", str(tmp_path / "results"), "--out", str(tmp_path / "report")]) == 0
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    entries = json.loads((tmp_path / "report" / "claims.json").read_text())
+    assert entries["C4"]["verdict"] != "not testable here"
+    assert name in entries["C3"]["reason"] and entries["C3"]["verdict"] == "not testable here"
