@@ -44,6 +44,11 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
     )
 
 
+def trace_note(data: pd.DataFrame) -> str:
+    """The same for traced runs, which are all at one limit."""
+    return f"{note(data)} Limit {_each(data['memory_gb'].map('{:g}'.format))} GB, traced."
+
+
 def trace_provenance(subject: str, data: pd.DataFrame) -> str:
     """The same for a figure of traced runs: how the commands were seen, and that none was missed."""
     infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]

@@ -72,6 +72,7 @@ class RunTrace:
 
     def decode(self) -> dict[str, Any]:
         """Write device_io.parquet; returns what is known about the trace."""
+        from traces import io_layers
         from traces.attribution import RunAttribution
         from traces.decode import decode
         from traces.schema import FILE_NAME
@@ -80,6 +81,8 @@ class RunTrace:
         with _worded():
             attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
             info = decode(folder / RAW, folder / FILE_NAME, attribution=attribution)
+            if info.source == "io_layers":
+                io_layers.write(folder / RAW, folder / io_layers.FILE_NAME)
         return {"name": self._settings.name, "attach_s": self._attach_s, **info.as_dict()}
 
 

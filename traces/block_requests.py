@@ -13,24 +13,27 @@ from traces.whole_commands import both_events
 
 _NUMBER = pa.int64()
 _NAME = pa.dictionary(pa.int32(), pa.string())
-_LINES = LineFormat(
-    {
-        "issue_ns": _NUMBER,
-        "complete_ns": _NUMBER,
-        "dev": _NUMBER,
-        "cpu": _NUMBER,
-        "sector": _NUMBER,
-        "bytes": _NUMBER,
-        "error": _NUMBER,
-        "rwbs": _NAME,
-    },
-    rb"\d{1,18},\d{1,18},\d{1,10},\d{1,5},\d{1,16},\d{1,12},-?\d{1,9},[A-Z]+",
-)
+COLUMNS = {
+    "issue_ns": _NUMBER,
+    "complete_ns": _NUMBER,
+    "dev": _NUMBER,
+    "cpu": _NUMBER,
+    "sector": _NUMBER,
+    "bytes": _NUMBER,
+    "error": _NUMBER,
+    "rwbs": _NAME,
+}
+PATTERN = rb"\d{1,18},\d{1,18},\d{1,10},\d{1,5},\d{1,16},\d{1,12},-?\d{1,9},[A-Z]+"
+_LINES = LineFormat(COLUMNS, PATTERN)
 
 
 def parse(block: bytes, devices: Devices, account: Account) -> Events:
     """The events of a block of lines."""
-    table = _LINES.parse(block, account)
+    return events(_LINES.parse(block, account), devices, account)
+
+
+def events(table: pa.Table, devices: Devices, account: Account) -> Events:
+    """The events of parsed lines, which may have more columns."""
     device = devices.indices(table["dev"].to_numpy())
     op = by_rwbs(table["rwbs"])
     return both_events(

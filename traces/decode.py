@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import block_requests, nvme_commands
+from traces import block_requests, io_layers, nvme_commands
 from traces.devices import Devices
 from traces.errors import TraceError
 from traces.events import Events
@@ -55,6 +55,7 @@ class Source:
 
 SOURCES: Mapping[str, Source] = {
     "block_requests": Source(block_requests.parse, counted=True, clock=MONOTONIC),
+    "io_layers": Source(io_layers.parse, counted=True, clock=MONOTONIC),
     "nvme_commands": Source(nvme_commands.parse, counted=True, clock=MONOTONIC),
 }
 

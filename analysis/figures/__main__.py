@@ -18,6 +18,7 @@ from analysis.figures import (
     disk_throughput,
     e2e_latency,
     hit_rate,
+    io_layers,
     io_paths,
     latency_by_depth,
     thrashing,
@@ -53,12 +54,14 @@ FIGURES: Mapping[str, FigureModule] = {
     "io_paths": io_paths,
     "wrangling": wrangling,
     "wrangling_records": wrangling_records,
+    "io_layers": io_layers,
     "device_latency_table": device_latency_table,
     "disk_throughput": disk_throughput,
     "latency_by_depth": latency_by_depth,
 }
 # Numbers to write beside a figure, as CSV and below its caption.
 TABLES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "io_layers": io_layers.table,
     "device_latency_table": device_latency_table.table,
     "io_paths": io_paths.table,
     "latency_by_depth": latency_by_depth.table,

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
-from analysis.caption import note, trace_provenance
+from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import KINDS, load_device_io
 from analysis.device_metrics import device_metrics
 from analysis.layout import add_legend, add_note, new_panels
@@ -75,7 +75,7 @@ def plot(data: pd.DataFrame) -> Figure:
     for axes, text in zip(panels[-1], (*LATENCIES.values(), "Busy (%)"), strict=True):
         axes.set_xlabel(text)
     add_legend(figure)
-    add_note(figure, note(data))
+    add_note(figure, trace_note(data))
     return figure
 
 

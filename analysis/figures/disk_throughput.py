@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.caption import note, trace_provenance
+from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
 from analysis.device_metrics import NS_PER_S, throughput
 from analysis.layout import add_legend, add_note, new_panels
@@ -52,7 +52,7 @@ def plot(data: pd.DataFrame) -> Figure:
         if len(ssds) > 1:
             column[0].set_title(name)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, note(data))
+    add_note(figure, trace_note(data))
     return figure
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.caption import note, trace_provenance
+from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.device_metrics import DEPTH_BINS, by_depth
 from analysis.layout import add_legend, add_note, new_panels, plain_log_ticks
@@ -53,7 +53,7 @@ def plot(data: pd.DataFrame) -> Figure:
         column[-1].set_xticks(range(n_bins), [_bin_name(low) for low in DEPTH_BINS[:n_bins]])
         column[-1].set_xlim(-0.5, n_bins - 0.5)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, note(data))
+    add_note(figure, trace_note(data))
     return figure
 
 

@@ -1,0 +1,109 @@
+"""Paper figure 3: where the time of a request of the page-cache path goes, and how busy it keeps the device."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from analysis.caption import trace_note, trace_provenance
+from analysis.device_io import KINDS, load_device_io
+from analysis.device_metrics import busy_rate
+from analysis.layers import FILE_NAME, LAYERS, layer_us, seen_share
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection, split_by_ssd
+from analysis.traced import traced
+
+BASELINE = "baseline"
+HEIGHT = 0.62  # of a bar, of the room of a request kind
+NAMES = {"vfs": "VFS, page cache", "file_system": "File system", "block": "Block layer", "device": "Driver and device"}
+COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#000000"), strict=True))
+HATCHES = dict(zip(LAYERS, ("", "////", "....", ""), strict=True))
+
+
+def select(results: Results) -> Selection:
+    """The Baseline's runs whose layers were traced."""
+    runs = results.runs
+    chosen = (runs["config.variant.name"] == BASELINE) & runs["folder"].map(lambda run: (run / FILE_NAME).exists())
+    return traced(dataclasses.replace(results, runs=runs[chosen.astype(bool)]))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    shares = ", ".join(f"{row.request.lower()} {row.seen:.0%}" for row in table(data).itertuples())
+    subject = (
+        "Mean time of the Baseline's device commands in each layer of the page-cache path, by request kind, and the "
+        "share of the requests' time in which the device had a command in flight. VFS: from entry into the kernel, or "
+        "from the submission before, to the file system's look-up of where the bytes lie. Tracepoints of the block "
+        f"layer do not tell driver and device apart. Commands whose way was seen: {shares}."
+    )
+    return trace_provenance(subject, data)
+
+
+def table(data: pd.DataFrame) -> pd.DataFrame:
+    """One row per SSD and request kind: mean microseconds by layer, busy rate, share seen; medians over repetitions."""
+    rows = [
+        {
+            "ssd": ssd,
+            "request": kind.label,
+            **layer_us(folder, kind).mean(),
+            "busy_rate": busy_rate(load_device_io(folder), kind),
+            "seen": seen_share(folder, kind),
+        }
+        for ssd, runs in split_by_ssd(data)
+        for folder in runs["folder"]
+        for kind in KINDS
+    ]
+    return pd.DataFrame(rows).groupby(["ssd", "request"], sort=False).median().reset_index()
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two panels (share of time by layer, busy rate) by one row per testbed and SSD; request kinds as bars."""
+    rows, ssds = table(data), split_by_ssd(data)
+    figure, panels = new_panels(len(ssds), 2, height_in=0.7 + 1.3 * len(ssds), per_column=2, sharex="col")
+    for (layers, busy), (ssd, _) in zip(panels, ssds, strict=True):
+        own = rows[rows["ssd"] == ssd].reset_index(drop=True)
+        _draw_layers(layers, own)
+        busy.barh(own.index, own["busy_rate"], height=HEIGHT, color="0.45")
+        busy.set_yticks([])
+        for axes in (layers, busy):
+            axes.set_ylim(len(own) - 0.5, -0.5)
+            axes.set_xlim(0, 1)
+            axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
+            axes.grid(visible=False, axis="y")
+        if len(ssds) > 1:
+            layers.set_title(ssd)
+    panels[-1, 0].set_xlabel("Time of a command by layer (%)")
+    panels[-1, 1].set_xlabel("Device busy (%)")
+    add_legend(figure)
+    add_note(figure, trace_note(data))
+    return figure
+
+
+def _draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
+    """Shares of the mean time of a command, which stands beside the request kind."""
+    totals_us = rows[list(LAYERS)].sum(axis=1)
+    left = pd.Series(0.0, index=rows.index)
+    for layer in LAYERS:
+        looks: dict[str, Any] = {
+            "color": COLORS[layer],
+            "hatch": HATCHES[layer],
+            "edgecolor": "white",
+            "linewidth": 0.3,
+        }
+        share = (rows[layer] / totals_us).fillna(0)
+        axes.barh(rows.index, share, left=left, height=HEIGHT, label=NAMES[layer], **looks)
+        left += share
+    labels = [f"{kind}\n{_duration(us)}" for kind, us in zip(rows["request"], totals_us, strict=True)]
+    axes.set_yticks(rows.index, labels)
+
+
+def _duration(us: float) -> str:
+    if us == 0:
+        return "none at the device"
+    return f"{us / 1000:.1f} ms" if us >= 1000 else f"{us:.0f} us"

@@ -1,0 +1,106 @@
+"""Time by layer: read from the trace's text as it was printed, joined to the commands, drawn as shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis import layers, style
+from analysis.device_io import DECODE_READ, DECODE_WRITE, load_device_io
+from analysis.figures import io_layers as figure
+from analysis.load import ResultsError, load
+from analysis.metrics import with_metrics
+from tests.unit.device_traces import write_trace, write_traced_run
+from traces import io_layers
+from traces.decode import decode, header
+
+DEVICES = {"vda": {"dev": 266338304, "lba_bytes": 512, "queue_of_cpu": {"0": 0, "1": 0}}}
+
+
+@pytest.fixture(autouse=True)
+def paper_style() -> Iterator[None]:
+    with mpl.rc_context(style.RC):
+        yield
+
+
+def write_layers(run_dir: Path, **ns: int) -> None:
+    """For each command of a trace: enter, fs and queue so many ns before its issue."""
+    commands = pq.read_table(run_dir / "device_io.parquet").to_pandas()
+    columns = {name: commands["issue_ns"] - ns[name] for name in io_layers.STAMPS}
+    table = pd.DataFrame({"offset_bytes": commands["offset_bytes"], "issue_ns": commands["issue_ns"], **columns})
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / layers.FILE_NAME)
+
+
+def test_text_becomes_requests_and_their_way_down(tmp_path: Path) -> None:
+    """A request seen at all layers, one that was issued before the trace began, a line cut off."""
+    lines = [
+        b"4000,9000,266338304,0,80,8192,0,RA,1000,2000,3500",
+        b"0,9500,266338304,1,160,0,0,WS,0,0,0",
+        b"4000,9000,266338304,0,80,81",
+        b"@events: 2",
+    ]
+    raw = tmp_path / "trace.txt"
+    raw.write_bytes(header("io_layers", DEVICES) + b"\n".join(lines) + b"\n")
+    info = decode(raw, tmp_path / "device_io.parquet")
+    io_layers.write(raw, tmp_path / "io_layers.parquet")
+    assert (info.source, info.printed_events, info.counted_events, info.broken_lines) == ("io_layers", 2, 2, 1)
+    assert pq.read_table(tmp_path / "io_layers.parquet").to_pylist()[0] == {
+        "offset_bytes": 80 * 512,
+        "issue_ns": 4000,
+        "enter_ns": 1000,
+        "fs_ns": 2000,
+        "queue_ns": 3500,
+    }
+
+
+def test_layers_are_the_times_between_the_stamps(tmp_path: Path) -> None:
+    commands = [
+        {"offset_bytes": 0, "issue_ns": 50_000, "complete_ns": 90_000},
+        {"offset_bytes": 4096, "issue_ns": 60_000, "complete_ns": 61_000},
+        {"offset_bytes": 8192, "issue_ns": 70_000, "complete_ns": 71_000},
+    ]
+    write_trace(tmp_path, commands, [{}])
+    stamps = [
+        {"offset_bytes": 0, "issue_ns": 50_000, "enter_ns": 10_000, "fs_ns": 12_000, "queue_ns": 20_000},
+        {"offset_bytes": 4096, "issue_ns": 60_000, "enter_ns": 20_000, "fs_ns": 0, "queue_ns": 21_000},
+        {"offset_bytes": 8192, "issue_ns": 70_000, "enter_ns": 0, "fs_ns": 0, "queue_ns": 0},
+    ]
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layers.FILE_NAME)
+    assert layers.layer_us(tmp_path, DECODE_READ).to_numpy().tolist() == [[2, 8, 30, 40], [0, 1, 39, 1]]
+    assert layers.seen_share(tmp_path, DECODE_READ) == pytest.approx(2 / 3)
+    assert layers.layer_us(tmp_path, DECODE_WRITE).empty
+
+
+def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
+    write_trace(tmp_path, [{}], [{}])
+    (tmp_path / layers.FILE_NAME).write_bytes(b"PAR1")
+    with pytest.raises(ResultsError, match=r"io_layers\.parquet cannot be used"):
+        layers.layer_us(tmp_path, DECODE_READ)
+
+
+def test_the_bars_are_shares_of_the_mean_time_of_the_baseline(tmp_path: Path) -> None:
+    for variant in ("baseline", "dual_blade"):
+        write_layers(write_traced_run(tmp_path, variant), enter_ns=40_000, fs_ns=30_000, queue_ns=10_000)
+    runs = figure.select(with_metrics(load(tmp_path))).runs
+    assert set(runs["config.variant.name"]) == {"baseline"}
+    device_us = 60 - 0.5  # of two commands one is issued 1 us after the other, and both end together
+    shown, busy = figure.plot(runs).axes
+    widths = [[bar.get_width() for bar in bars] for bars in shown.containers]  # type: ignore[union-attr]
+    total_us = 10 + 20 + 10 + device_us
+    assert [row[1] for row in widths] == pytest.approx(
+        [10 / total_us, 20 / total_us, 10 / total_us, device_us / total_us]
+    )
+    assert busy.containers[0][1].get_width() == pytest.approx(60 / 90)  # type: ignore[index]
+    assert "decode read 100%" in figure.caption(runs)
+
+
+def test_runs_without_layers_are_nothing_to_draw(tmp_path: Path) -> None:
+    run_dir = write_traced_run(tmp_path, "baseline")
+    assert len(load_device_io(run_dir).commands) > 0
+    assert figure.select(with_metrics(load(tmp_path))).runs.empty

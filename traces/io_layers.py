@@ -1,0 +1,47 @@
+"""Reads what io_layers.bt prints: requests of the block layer, and when they passed the layers above it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from traces import block_requests
+from traces.devices import Devices
+from traces.events import SECTOR_BYTES, Events
+from traces.text import Account, LineFormat, blocks
+
+FILE_NAME = "io_layers.parquet"
+STAMPS = ("enter_ns", "fs_ns", "queue_ns")
+
+_LINES = LineFormat(
+    {**block_requests.COLUMNS, **dict.fromkeys(STAMPS, pa.int64())}, block_requests.PATTERN + rb"(,\d{1,18}){3}"
+)
+
+
+def parse(block: bytes, devices: Devices, account: Account) -> Events:
+    """The events of a block of lines: what block_requests.bt would have seen."""
+    return block_requests.events(_LINES.parse(block, account), devices, account)
+
+
+def write(raw: Path, out: Path) -> None:
+    """Write the times at the layers, complete or not at all: columns offset_bytes, issue_ns, enter_ns, fs_ns, queue_ns.
+
+    A request is found again in device_io.parquet by its offset and its time of issue. 0 is not seen. Lines that cannot
+    be read are accounted for there.
+    """
+    partial = out.with_name(f".{out.name}.partial")
+    schema = pa.schema([pa.field(name, pa.int64()) for name in ("offset_bytes", "issue_ns", *STAMPS)])
+    try:
+        with pq.ParquetWriter(partial, schema, compression="zstd", compression_level=1) as writer:
+            for block in blocks(raw):
+                table = _LINES.parse(block, Account())
+                offset_bytes = pc.multiply(table["sector"], SECTOR_BYTES)
+                columns = [offset_bytes, table["issue_ns"], *(table[name] for name in STAMPS)]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
