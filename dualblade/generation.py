@@ -19,7 +19,7 @@ from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry, LayerShape
 from dualblade.model_geometry import model_layers
 from dualblade.phases import PhaseTimes
-from dualblade.prompts import Prompts, make_prompts
+from dualblade.prompts import Prompts, make_prompts, read_source
 from dualblade.replay import Progress
 from dualblade.roofline import ComputeTime
 from dualblade.sequences import Sequences
@@ -34,6 +34,7 @@ class LoadedModel:
     """The weights of a run, their tokenizer and their KV geometry, ready before the store is made."""
 
     def __init__(self, config: RunConfig) -> None:
+        self.source = read_source(config)  # first: a missing file is told before the weights take their time
         self.weights, self.tokenizer = _load(config.model, config.device.link)
         self.layers = model_layers(self.weights.config)
         shapes = tuple(layer.shape for layer in self.layers if layer.shape)
@@ -58,7 +59,9 @@ class Generation:
         self._model = model
         self._iterations = config.iterations
         self._prompt_tokens = config.workload.prompt_tokens
-        self._prompts = make_prompts(config, lambda text: len(model.tokenizer(text)["input_ids"]))
+        self._prompts = make_prompts(
+            model.source, self._prompt_tokens, lambda text: len(model.tokenizer(text)["input_ids"])
+        )
         self._inputs = _tokenize(self._prompts, config, model)
         self._warm_up()
 

@@ -14,6 +14,7 @@ from dualblade.errors import ConfigurationError
 from dualblade.records import Question, Task, load_task
 
 CountTokens = Callable[[str], int]
+Source = list[str] | Task
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Prompts:
         }
 
 
-def make_prompts(config: RunConfig, count_tokens: CountTokens) -> Prompts:
-    """The prompts of a run.
+def read_source(config: RunConfig) -> Source:
+    """What the prompts of a run are made of: lines of a text, or a task.
 
     Raises:
-        ConfigurationError: their files cannot be used, or a question is longer than a prompt.
+        ConfigurationError: the files cannot be used.
     """
     workload = config.workload
     if (workload.prompts is None) == (workload.records is None):
@@ -58,13 +59,23 @@ def make_prompts(config: RunConfig, count_tokens: CountTokens) -> Prompts:
             f"a model reads workload.prompts or workload.records, and {state}; give either a text file with one prompt "
             "per line or a folder of records"
         )
-    if workload.prompts is not None:
-        return Prompts(_read_lines(workload.prompts, config.batch_size))
-    assert workload.records is not None
-    task = load_task(workload.records, config.batch_size)
-    n_examples = _fitting(task, workload.prompt_tokens, count_tokens)
-    texts = [_few_shot(task, question, n_examples) for question in task.questions]
-    return Prompts(texts, [question.answer for question in task.questions], n_examples)
+    if workload.records is not None:
+        return load_task(workload.records, config.batch_size)
+    assert workload.prompts is not None
+    return _read_lines(workload.prompts, config.batch_size)
+
+
+def make_prompts(source: Source, prompt_tokens: int, count_tokens: CountTokens) -> Prompts:
+    """The prompts of a run.
+
+    Raises:
+        ConfigurationError: a question is longer than a prompt.
+    """
+    if not isinstance(source, Task):
+        return Prompts(source)
+    n_examples = _fitting(source, prompt_tokens, count_tokens)
+    texts = [_few_shot(source, question, n_examples) for question in source.questions]
+    return Prompts(texts, [question.answer for question in source.questions], n_examples)
 
 
 def _fitting(task: Task, prompt_tokens: int, count_tokens: CountTokens) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from dualblade.config import RecordsConfig, RunConfig, WorkloadConfig
 from dualblade.errors import ConfigurationError
-from dualblade.prompts import Prompts, make_prompts
+from dualblade.prompts import Prompts, make_prompts, read_source
 from experiments.point import Point
 from experiments.sweep import compose_points
 
@@ -44,7 +44,7 @@ def words(text: str) -> int:
 def test_as_many_examples_as_fit_come_before_each_question(
     records: RecordsConfig, prompt_tokens: int, examples: int
 ) -> None:
-    prompts = make_prompts(run(prompt_tokens, records=records), words)
+    prompts = make_prompts(read_source(run(prompt_tokens, records=records)), prompt_tokens, words)
     assert prompts.n_examples == examples
     assert [words(text) for text in prompts.texts] == [9 + 10 * examples] * 4
     assert all(text.endswith("\nA and B:") for text in prompts.texts)
@@ -53,14 +53,14 @@ def test_as_many_examples_as_fit_come_before_each_question(
 
 def test_a_prompt_that_cannot_hold_its_question_is_refused(records: RecordsConfig) -> None:
     with pytest.raises(ConfigurationError, match=r"the longest question alone takes 9 tokens; .*prompt_tokens=9 or"):
-        make_prompts(run(8, records=records), words)
+        make_prompts(read_source(run(8, records=records)), 8, words)
 
 
 def test_prompts_come_from_one_place(records: RecordsConfig) -> None:
     with pytest.raises(ConfigurationError, match="neither is set; give either a text file"):
-        make_prompts(run(9), words)
+        read_source(run(9))
     with pytest.raises(ConfigurationError, match="both are set; give either a text file"):
-        make_prompts(run(9, records=records, prompts="prompts.txt"), words)
+        read_source(run(9, records=records, prompts="prompts.txt"))
 
 
 def test_an_answer_counts_by_its_first_word() -> None:
