@@ -99,20 +99,20 @@ def break_down(windows: list[Interval], activity: Activity, operations: list[Ope
     """The parts of the time in `windows`."""
     windows = intervals.union(windows)
     calls = intervals.intersect(intervals.union(activity.calls), windows)
-    storage_s = link_s = 0.0
+    storage_ns = link_ns = 0
     for op, all_waits in activity.waits.items():
         waits = intervals.intersect(intervals.union(all_waits), windows)
         mine = [operation for operation in operations if operation.op == op]
         storage = intervals.union([(o.storage_start_ns, o.storage_end_ns) for o in mine])
         link = intervals.subtract(intervals.union([(o.link_start_ns, o.link_end_ns) for o in mine]), storage)
-        storage_s += _seconds(intervals.intersect(waits, storage))
-        link_s += _seconds(intervals.intersect(waits, link))
+        storage_ns += intervals.length(intervals.intersect(waits, storage))
+        link_ns += intervals.length(intervals.intersect(waits, link))
     return Breakdown(
         wall_s=_seconds(windows),
         compute_s=_seconds(intervals.subtract(windows, calls)),
-        storage_stall_s=storage_s,
-        link_stall_s=link_s,
-        other_s=_seconds(calls) - storage_s - link_s,
+        storage_stall_s=storage_ns / 1e9,
+        link_stall_s=link_ns / 1e9,
+        other_s=(intervals.length(calls) - storage_ns - link_ns) / 1e9,
     )
 
 
