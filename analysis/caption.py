@@ -83,6 +83,41 @@ def io_provenance(subject: str, data: pd.DataFrame) -> str:
     )
 
 
+def overlap_note(data: pd.DataFrame, point: list[str]) -> str:
+    """The same for runs that differ in how storage and link overlap, and not in a limit; `point` tells them apart."""
+    return (
+        f"Testbed {_testbed(data)}; {_storage(data)}; {_paces(data)}. {_workload(data)}. "
+        f"{len(data)} runs, {_range(data.groupby(point, dropna=False).size())}."
+    )
+
+
+def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> str:
+    """Everything that a reader needs to judge a figure of how storage and link overlap."""
+    sizes = data.groupby(point, dropna=False).size()
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_range(sizes)}; {describe_interval(sizes)}.",
+            f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}; {_paces(data)}.",
+            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations, the first of which is cold. "
+            "Times hold for this scale and are not extrapolated to another.",
+            f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
+            f"{_system(data)}.",
+            _revisions(data),
+        ]
+    )
+
+
+def _paces(data: pd.DataFrame) -> str:
+    """What is emulated by a clock: the storage of the direct path, the link."""
+    storage = _each(optional(data, "config.storage.pace.name"))
+    link = _each(optional(data, "result.link.gb_per_s").dropna().map("{:g}".format))
+    source = _each(optional(data, "result.link.source"))
+    parts = [f"storage paced as {storage}"] if storage else []
+    parts += [f"link paced to {link} GB/s ({source})"] if link else ["link: the host's own copy"]
+    return ", ".join(parts)
+
+
 def _io_per_point(data: pd.DataFrame) -> str:
     return _range(data.groupby("config.io.path").size())
 

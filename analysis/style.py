@@ -69,6 +69,19 @@ IO_PATHS = {
     "io_uring_cmd": Look("io_uring_cmd", "#D55E00", "D", "-"),
     "spdk": Look("SPDK", "#009E73", "v", ":"),
 }
+PIPELINES = {
+    "none": Look("off", "#000000", "o", "-"),
+    "intra": Look("Overlap-Intra", "#000000", "o", "-"),
+    "cross": Look("Overlap-Cross", "#0072B2", "^", "-.", hollow=True),
+    "adaptive": Look("adaptive", "#D55E00", "D", "-"),
+    "overlap_full": Look("overlap_full (beyond the paper)", "#009E73", "v", ":"),
+}
+PHASE_PARTS = {
+    "compute": ("compute", "#BBBBBB", ""),
+    "storage_stall": ("waiting for storage", "#0072B2", ""),
+    "link_stall": ("waiting for the link", "#E69F00", "////"),
+    "other": ("other", "#FFFFFF", "...."),
+}
 SPARE = (("#009E73", "v", ":"), ("#CC79A7", "P", "--"), ("#56B4E9", "X", "-."))
 
 

@@ -21,7 +21,11 @@ from analysis.figures import (
     io_layers,
     io_paths,
     latency_by_depth,
+    overlap_model,
+    phase_breakdown,
+    pipeline,
     thrashing,
+    throughput_dynamics,
     wrangling,
     wrangling_records,
 )
@@ -49,9 +53,13 @@ class FigureModule(Protocol):
 
 FIGURES: Mapping[str, FigureModule] = {
     "thrashing": thrashing,
+    "phase_breakdown": phase_breakdown,
     "e2e_latency": e2e_latency,
     "hit_rate": hit_rate,
     "io_paths": io_paths,
+    "pipeline": pipeline,
+    "overlap_model": overlap_model,
+    "throughput_dynamics": throughput_dynamics,
     "wrangling": wrangling,
     "wrangling_records": wrangling_records,
     "io_layers": io_layers,

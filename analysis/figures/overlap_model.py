@@ -1,0 +1,131 @@
+"""The strategies beside their model: time of a layer over the ratio of link to storage rate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+
+from analysis import kv_io, overlap_model
+from analysis.caption import overlap_note, overlap_provenance
+from analysis.change import changes
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results, optional
+from analysis.selection import Selection, largest, setup_columns
+from analysis.stats import summarise
+from analysis.style import PIPELINES, Look
+
+PIPELINE = "config.variant.pipeline"
+STORAGE = "config.storage.name"
+LINK = "config.device.pace.gb_per_s"
+POINT = [STORAGE, LINK, PIPELINE]
+GAINS = (("cross", "intra"), ("overlap_full", "cross"))
+SUBJECT = (
+    "Decode time per layer under each strategy, in units of what the storage alone needs (2b/S), over the ratio "
+    "of the link's rate D to the storage's S; lines are the model, marks are measured. Below, how much shorter "
+    "Overlap-Cross is than Overlap-Intra, and overlap_full than Overlap-Cross. All layers go past the page cache "
+    "and nothing is computed. S is the stated rate where the storage is paced, and the rate of the Overlap-Intra "
+    "runs while they read elsewhere."
+)
+
+
+def select(results: Results) -> Selection:
+    """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
+    runs = results.runs
+    of_link = (
+        optional(runs, LINK).notna() & (runs["result.plan.n1"] == 0) & optional(runs, "config.device.gpu.name").isna()
+    )
+    runs = runs[of_link & optional(runs, PIPELINE).isin(PIPELINES)]
+    if runs.empty:
+        return Selection(runs)
+    differs = ("config.storage.", "config.device.pace.")
+    setup = [column for column in setup_columns(runs) if not column.startswith(differs)]
+    chosen = largest(runs, setup, (PIPELINE, STORAGE, LINK))
+    if chosen.runs[LINK].nunique() < 2 or "intra" not in set(chosen.runs[PIPELINE]):
+        return chosen._replace(runs=runs.head(0))
+    return chosen
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return overlap_provenance(SUBJECT, data, POINT)
+
+
+def with_ratio(data: pd.DataFrame) -> pd.DataFrame:
+    """The runs with their storage's rate `s` (GB/s), `ratio` (D/S) and `units`: a layer's time over 2b/S."""
+    rates = {name: storage_gb_per_s(runs) for name, runs in data.groupby(STORAGE)}
+    s = data[STORAGE].map(rates)
+    read_gb = data["result.bytes.decode.asked_read"] / data["decode_iterations"] / 1e9
+    return data.assign(s=s, ratio=data[LINK] / s, units=data["decode_s_per_token"] * s / read_gb)
+
+
+def storage_gb_per_s(runs: pd.DataFrame) -> float:
+    """The stated rate of a paced storage; else what the Overlap-Intra runs read while any read was under way."""
+    stated = optional(runs, "config.storage.pace.read_gb_per_s").dropna()
+    if len(stated):
+        return float(stated.iloc[0])
+    intra = runs[(runs[PIPELINE] == "intra") & (runs[LINK] == runs[LINK].max())]
+    return float(np.median([kv_io.read_gb_per_s(kv_io.read(folder)) for folder in intra["folder"]]))
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (time, gains) by one column per storage."""
+    data = with_ratio(data)
+    storages = list(data.groupby(STORAGE))
+    figure, panels = new_panels(n_rows=2, n_columns=len(storages), height_in=3.4, per_column=max(1, len(storages)))
+    for (time, gain), (_, runs) in zip(panels.T, storages, strict=True):
+        ratios = np.geomspace(0.8 * runs["ratio"].min(), 1.25 * runs["ratio"].max(), 100)
+        for name, look in _looks(runs).items():
+            model = overlap_model.LAYER_S.get(name)
+            if model:
+                time.plot(ratios, [model(0.5, 1, ratio) for ratio in ratios], color=look.color, linewidth=0.7, zorder=2)
+            _mark(time, summarise(runs[runs[PIPELINE] == name], ["ratio"], "units"), look)
+        for name, over in GAINS:
+            _draw_gain(gain, runs, name, over, ratios)
+        _dress(time, gain, runs)
+    panels[0, 0].set_ylabel("Time / (2b/S)")
+    panels[1, 0].set_ylabel("Shorter by")
+    add_legend(figure, n_columns=2)
+    add_note(figure, "Lines: model; marks: measured. " + overlap_note(data, POINT))
+    return figure
+
+
+def _draw_gain(axes: Axes, runs: pd.DataFrame, name: str, over: str, ratios: np.ndarray) -> None:
+    pairs = changes(runs, PIPELINE, name, over, "decode_s_per_token", ["ratio"])
+    if pairs.empty:
+        return
+    look = PIPELINES[name]._replace(label=f"{_short(name)} against {_short(over)}")
+    axes.plot(ratios, [overlap_model.gain(name, over, r) for r in ratios], color=look.color, linewidth=0.7, zorder=2)
+    _mark(axes, summarise(pairs.assign(gain=-pairs["change"]), ["ratio"], "gain"), look)
+
+
+def _mark(axes: Axes, points: pd.DataFrame, look: Look) -> None:
+    below, above = points["median"] - points["low"], points["high"] - points["median"]
+    bars = [below, above] if (points["runs"] > 1).any() else None
+    style = look.line | {"linestyle": "none"}
+    axes.errorbar(points["ratio"], points["median"], yerr=bars, label=look.label, elinewidth=0.7, zorder=3, **style)
+
+
+def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
+    paced = optional(runs, "config.storage.pace.name").notna().any()
+    rate = f"S = {runs['s'].iloc[0]:.2g} GB/s"
+    time.set_title(f"paced storage (emulated), {rate}" if paced else f"this host's disk, {rate}")
+    time.set_ylim(0)
+    gain.set_ylim(0)
+    gain.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    gain.set_xscale("log")
+    gain.xaxis.set_major_locator(FixedLocator(sorted(runs["ratio"].unique())))
+    gain.xaxis.set_minor_locator(NullLocator())
+    gain.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+    gain.set_xlabel("Link rate / storage rate (D/S)")
+
+
+def _looks(runs: pd.DataFrame) -> dict[str, Look]:
+    present = set(runs[PIPELINE])
+    return {name: look for name, look in PIPELINES.items() if name in present}
+
+
+def _short(name: str) -> str:
+    return {"intra": "Intra", "cross": "Cross"}.get(name, name)

@@ -1,0 +1,112 @@
+"""Paper figure 2: where the time of prefill and decode goes, at a high and at a low memory limit."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from analysis.caption import note, provenance
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results, optional
+from analysis.selection import Selection, comparable, limited
+from analysis.style import PHASE_PARTS, looks
+
+PHASES = ("prefill", "decode")
+WALL = "result.phases.{}.wall_s"
+LIMITS = "M-High and M-Low are the highest and the lowest limit measured"
+SUBJECT = (
+    "Where the wall time of prefill and decode goes: computing, waiting while a transfer from or to storage is "
+    "under way, waiting while only copies over the link are, and other, as shares of the wall time, whose seconds "
+    f"stand above. {LIMITS}."
+)
+
+
+def select(results: Results) -> Selection:
+    """The largest comparable set, at its lowest and its highest limit."""
+    runs = limited(results.runs)
+    runs = runs[optional(runs, WALL.format("decode")).notna()]
+    chosen = comparable(runs)
+    ends = {chosen.runs["memory_gb"].min(), chosen.runs["memory_gb"].max()} if len(chosen.runs) else set()
+    if len(ends) < 2:
+        return chosen._replace(runs=runs.head(0))
+    return chosen._replace(runs=chosen.runs[chosen.runs["memory_gb"].isin(ends)])
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return provenance(SUBJECT, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One row per phase; a bar for each variant and limit."""
+    figure, panels = new_panels(n_rows=2, height_in=3.4)
+    for axes, phase in zip(panels[:, 0], PHASES, strict=True):
+        _draw(axes, data, phase)
+        axes.set_ylabel(f"Share of {phase}")
+        axes.set_ylim(0, 1.1)
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    _name_bars(panels[-1, 0], data)
+    add_legend(figure, n_columns=4)
+    add_note(figure, note(data))
+    return figure
+
+
+def shares(runs: pd.DataFrame, phase: str) -> pd.Series:
+    """Medians over the runs of each part's share of the wall, 0 to 1."""
+    wall_s = runs[WALL.format(phase)]
+    return pd.Series({part: (runs[f"result.phases.{phase}.{part}_s"] / wall_s).median() for part in PHASE_PARTS})
+
+
+def _draw(axes: Axes, data: pd.DataFrame, phase: str) -> None:
+    for place, (_, _, runs) in enumerate(_bars(data)):
+        bottom = 0.0
+        for part, (label, color, hatch) in PHASE_PARTS.items():
+            share = shares(runs, phase)[part]
+            axes.bar(
+                place,
+                share,
+                0.72,
+                bottom,
+                label=label,
+                color=color,
+                hatch=hatch,
+                edgecolor="0.25",
+                linewidth=0.4,
+                zorder=3,
+            )
+            bottom += share
+        wall_s = runs[WALL.format(phase)].median()
+        axes.text(place, bottom + 0.015, f"{wall_s:.2g} s", ha="center", va="bottom", fontsize=5.5)
+    axes.grid(axis="x", visible=False)
+
+
+def _bars(data: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """(variant's label, limit's label, runs), in the order of the bars."""
+    low, high = data["memory_gb"].min(), data["memory_gb"].max()
+    names = {high: f"M-High\n{high:g} GB", low: f"M-Low\n{low:g} GB"}
+    return [
+        (look.label, label, runs)
+        for variant, look in looks(data["config.variant.name"]).items()
+        for limit, label in names.items()
+        if len(runs := data[(data["config.variant.name"] == variant) & (data["memory_gb"] == limit)])
+    ]
+
+
+def _name_bars(axes: Axes, data: pd.DataFrame) -> None:
+    bars = _bars(data)
+    axes.set_xticks(range(len(bars)), [limit for _, limit, _ in bars], fontsize=5.5)
+    axes.tick_params(axis="x", length=0)
+    for variant in dict.fromkeys(label for label, _, _ in bars):
+        places = [place for place, (label, _, _) in enumerate(bars) if label == variant]
+        axes.annotate(
+            variant,
+            xy=(sum(places) / len(places), 0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, -21),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=6,
+        )

@@ -1,0 +1,105 @@
+"""Paper figure 12: decode latency with the adaptive pipeline off and on, over the share of the layers in DRAM."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator, PercentFormatter
+
+from analysis.caption import overlap_note, overlap_provenance
+from analysis.change import changes
+from analysis.curves import latency_axis
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results, optional
+from analysis.selection import Selection, largest, setup_columns
+from analysis.stats import summarise
+from analysis.style import PIPELINES, Look
+
+PIPELINE = "config.variant.pipeline"
+STORAGE = "config.storage.name"
+POINT = [STORAGE, "alpha", PIPELINE]
+OFF = "intra"  # two threads that read at once in front of one DMA engine, which is also what happens without any policy
+SUBJECT = (
+    "Decode latency per token over alpha, the share of the layers whose KV is in DRAM (Group 1), with the "
+    "adaptive pipeline off (Overlap-Intra) and on, and with overlap_full, which is beyond the paper; below, the "
+    "change against off. Group 1 comes from the host's own page cache."
+)
+
+
+def select(results: Results) -> Selection:
+    """Runs whose share of layers was given; the largest set that differs in storage, alpha and pipeline alone."""
+    runs = results.runs
+    given = optional(runs, "config.variant.knob").astype(str).str.endswith("%")
+    runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
+    if runs.empty:
+        return Selection(runs)
+    runs = runs.assign(alpha=runs["result.plan.n1"] / runs["result.plan.n_layers"])
+    setup = [column for column in setup_columns(runs) if not column.startswith("config.storage.")]
+    chosen = largest(runs, setup, (PIPELINE, STORAGE, "alpha"))
+    if chosen.runs["alpha"].nunique() < 2 or chosen.runs[PIPELINE].nunique() < 2:
+        return chosen._replace(runs=runs.head(0))
+    return chosen
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return overlap_provenance(SUBJECT, data, POINT)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (latency, change against off) by one column per storage."""
+    storages = list(data.groupby(STORAGE))
+    figure, panels = new_panels(n_rows=2, n_columns=len(storages), height_in=3.2, per_column=max(2, len(storages)))
+    for (latency, change), (_, runs) in zip(panels.T, storages, strict=True):
+        for name, look in _looks(data).items():
+            _draw(latency, summarise(runs[runs[PIPELINE] == name], ["alpha"], "decode_s_per_token"), look)
+            if name != OFF:
+                pairs = changes(runs, PIPELINE, name, OFF, "decode_s_per_token", ["alpha"])
+                _draw(change, summarise(pairs, ["alpha"], "change"), look)
+        latency_axis(latency, "")
+        latency.set_title(_title(runs))
+        change.axhline(0, color="0.45", linewidth=0.7, zorder=1)
+        change.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        change.set_xlabel("alpha (share of layers in DRAM)")
+        change.xaxis.set_major_locator(MultipleLocator(0.25))
+    panels[0, 0].set_ylabel("Decode (s/token)")
+    panels[1, 0].set_ylabel("Change")
+    _share_scale(list(panels[1]))
+    add_legend(figure, n_columns=3)
+    add_note(figure, overlap_note(data, POINT))
+    return figure
+
+
+def _draw(axes: Axes, points: pd.DataFrame, look: Look) -> None:
+    below, above = points["median"] - points["low"], points["high"] - points["median"]
+    bars = [below, above] if (points["runs"] > 1).any() else None
+    axes.errorbar(
+        points["alpha"],
+        points["median"],
+        yerr=bars,
+        label=look.label,
+        elinewidth=0.7,
+        clip_on=False,
+        zorder=3,
+        **look.line,
+    )
+
+
+def _share_scale(panels: list[Axes]) -> None:
+    """The same scale of change everywhere, so that storages compare."""
+    low = min(axes.get_ylim()[0] for axes in panels)
+    high = max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(low, max(high, 0.02))
+
+
+def _looks(data: pd.DataFrame) -> dict[str, Look]:
+    present = set(data[PIPELINE])
+    looks = {name: look for name, look in PIPELINES.items() if name in present}
+    return {name: look._replace(label=f"off ({look.label})") if name == OFF else look for name, look in looks.items()}
+
+
+def _title(runs: pd.DataFrame) -> str:
+    paced = optional(runs, "config.storage.pace.name").dropna()
+    return f"{paced.iloc[0]}, emulated" if len(paced) else "this host's disk"

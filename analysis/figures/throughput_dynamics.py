@@ -1,0 +1,99 @@
+"""Paper figure 13: throughput iteration by iteration, and of storage and link within an iteration, Intra and Cross."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis import kv_io
+from analysis.caption import overlap_note, overlap_provenance
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results, optional
+from analysis.selection import Selection, largest, setup_columns
+from analysis.style import PIPELINES
+
+PIPELINE = "config.variant.pipeline"
+STEPS = "result.pipeline.groups.direct.iterations"
+POINT = [PIPELINE]
+WITHIN = ("intra", "cross", "overlap_full")
+SHOWN_MS = 120
+STORAGE_COLOR, LINK_COLOR = "#0072B2", "#E69F00"
+SUBJECT = (
+    "Above, the adaptive pipeline's throughput of Group 2 in each decode iteration: the first is cold, the second "
+    "probes Overlap-Intra, the third Overlap-Cross, and from the fourth on the faster one is kept. Below, storage "
+    f"and link within one warm iteration, {SHOWN_MS} ms of it in steps of 1 ms; each tensor's bytes are spread "
+    "evenly over the time that it was on its way, as the engine logged it."
+)
+
+
+def select(results: Results) -> Selection:
+    """The largest set of runs with all layers past the page cache that differ in the pipeline alone."""
+    runs = results.runs
+    runs = runs[(runs["result.plan.n1"] == 0) & optional(runs, PIPELINE).isin(PIPELINES)]
+    runs = runs[runs["result.link.kind"] != "host"] if "result.link.kind" in runs else runs.head(0)
+    if runs.empty:
+        return Selection(runs)
+    chosen = largest(runs, [*setup_columns(runs), "config.variant.name"], (PIPELINE,))
+    newest = chosen.runs.sort_values(["config.repetition", "environment.started_at"]).drop_duplicates(PIPELINE)
+    if not {"adaptive", "intra", "cross"} <= set(newest[PIPELINE]):
+        return chosen._replace(runs=runs.head(0))
+    return chosen._replace(runs=newest)
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return overlap_provenance(SUBJECT, data, POINT)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """One panel over the iterations, and one for each strategy within an iteration."""
+    runs = data.set_index(PIPELINE)
+    within = [name for name in WITHIN if name in runs.index]
+    figure, panels = new_panels(n_rows=1 + len(within), height_in=1.6 + 1.0 * len(within), sharex=False)
+    _draw_iterations(panels[0, 0], runs.loc["adaptive"])
+    for axes, name in zip(panels[1:, 0], within, strict=True):
+        _draw_within(axes, name, runs.loc[name, "folder"])
+    top = max(axes.get_ylim()[1] for axes in panels[1:, 0])
+    for axes in panels[1:, 0]:
+        axes.set_ylim(0, top)
+    panels[-1, 0].set_xlabel("Time within one decode iteration (ms)")
+    add_legend(figure, n_columns=2)
+    add_note(figure, overlap_note(data, POINT))
+    return figure
+
+
+def _draw_iterations(axes: Axes, run: pd.Series) -> None:
+    """What was read ahead for an iteration that the run did not do is left out."""
+    table = pd.DataFrame(run[STEPS]).dropna()
+    table = table[table["iteration"] <= run["decode_iterations"]]
+    axes.plot(table["iteration"], table["gb_per_s"], color="0.6", linewidth=0.7, zorder=2)
+    for strategy, rows in table.groupby("strategy", sort=False):
+        look = PIPELINES[str(strategy)]
+        style = look.line | {"linestyle": "none"}
+        axes.plot(rows["iteration"], rows["gb_per_s"], label=look.label, clip_on=False, zorder=3, **style)
+    axes.set_ylim(0, 1.15 * table["gb_per_s"].max())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title("adaptive: Group 2, iteration by iteration", loc="left")
+    axes.set_xlabel("Decode iteration")
+    axes.set_ylabel("GB/s")
+
+
+def _draw_within(axes: Axes, name: str, folder: Path) -> None:
+    """The beginning of a late iteration; the link serves one copy at a time, and so does a single reader's storage."""
+    operations = kv_io.read(folder)
+    reads = operations[(operations["phase"] == "decode") & (operations["op"] == "read")]
+    reads = kv_io.one_at_a_time(reads, "link")
+    if name == "overlap_full":
+        reads = kv_io.one_at_a_time(reads, "storage")
+    start_ns = int(reads.loc[reads["iteration"] == reads["iteration"].max() - 2, "storage_start_ns"].min())
+    for kind, color, label in (("storage", STORAGE_COLOR, "storage reads"), ("link", LINK_COLOR, "link copies")):
+        rates = kv_io.gb_per_s_by_ms(reads, kind, start_ns, SHOWN_MS)
+        axes.stairs(rates, np.arange(SHOWN_MS + 1), color=color, label=label, linewidth=0.9, zorder=3)
+    axes.set_xlim(0, SHOWN_MS)
+    axes.set_title(PIPELINES[name].label, loc="left")
+    axes.set_ylabel("GB/s")
