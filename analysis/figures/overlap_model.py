@@ -34,10 +34,9 @@ SUBJECT = (
 def select(results: Results) -> Selection:
     """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
     runs = results.runs
-    of_link = (
-        optional(runs, LINK).notna() & (runs["result.plan.n1"] == 0) & optional(runs, "config.device.gpu.name").isna()
-    )
-    runs = runs[of_link & optional(runs, PIPELINE).isin(PIPELINES)]
+    paced = optional(runs, LINK).notna() & optional(runs, "config.device.gpu.name").isna()
+    runs = runs[paced & (optional(runs, "result.plan.n1") == 0)]
+    runs = runs[optional(runs, PIPELINE).isin(PIPELINES)]
     if runs.empty:
         return Selection(runs)
     differs = ("config.storage.", "config.device.pace.")

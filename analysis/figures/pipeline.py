@@ -34,7 +34,10 @@ def select(results: Results) -> Selection:
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
     if runs.empty:
         return Selection(runs)
-    runs = runs.assign(alpha=runs["result.plan.n1"] / runs["result.plan.n_layers"])
+    runs = runs.assign(alpha=_number(runs, "result.plan.n1") / _number(runs, "result.plan.n_layers"))
+    runs = runs[runs["alpha"].notna()]
+    if runs.empty:
+        return Selection(runs)
     setup = [column for column in setup_columns(runs) if not column.startswith("config.storage.")]
     chosen = largest(runs, setup, (PIPELINE, STORAGE, "alpha"))
     if chosen.runs["alpha"].nunique() < 2 or chosen.runs[PIPELINE].nunique() < 2:
@@ -84,6 +87,10 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look) -> None:
         zorder=3,
         **look.line,
     )
+
+
+def _number(runs: pd.DataFrame, column: str) -> pd.Series:
+    return pd.to_numeric(optional(runs, column), errors="coerce")
 
 
 def _share_scale(panels: list[Axes]) -> None:

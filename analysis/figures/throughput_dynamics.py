@@ -20,6 +20,7 @@ from analysis.style import PIPELINES
 PIPELINE = "config.variant.pipeline"
 STEPS = "result.pipeline.groups.direct.iterations"
 POINT = [PIPELINE]
+ENGINES = ("paced", "cuda")  # links that take one copy at a time
 WITHIN = ("intra", "cross", "overlap_full")
 SHOWN_MS = 120
 STORAGE_COLOR, LINK_COLOR = "#0072B2", "#E69F00"
@@ -34,8 +35,8 @@ SUBJECT = (
 def select(results: Results) -> Selection:
     """The largest set of runs with all layers past the page cache that differ in the pipeline alone."""
     runs = results.runs
-    runs = runs[(runs["result.plan.n1"] == 0) & optional(runs, PIPELINE).isin(PIPELINES)]
-    runs = runs[runs["result.link.kind"] != "host"] if "result.link.kind" in runs else runs.head(0)
+    runs = runs[(optional(runs, "result.plan.n1") == 0) & optional(runs, PIPELINE).isin(PIPELINES)]
+    runs = runs[optional(runs, "result.link.kind").isin(ENGINES)]
     if runs.empty:
         return Selection(runs)
     chosen = largest(runs, [*setup_columns(runs), "config.variant.name"], (PIPELINE,))

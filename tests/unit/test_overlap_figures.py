@@ -1,0 +1,161 @@
+"""Figures of how storage and link overlap, on runs whose times follow the model exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer, ErrorbarContainer
+from matplotlib.figure import Figure
+
+from analysis import kv_io, overlap_model, style
+from analysis.figures import overlap_model as model_figure
+from analysis.figures import phase_breakdown, pipeline, throughput_dynamics
+from analysis.load import load
+from analysis.metrics import with_metrics
+from tests.unit.analysis_results import write_run, write_sweep
+
+LAYERS = 32
+TENSOR_GB = 0.01
+S, LINKS = 2.0, (1.0, 2.0, 4.6, 10.0)
+
+
+@pytest.fixture(autouse=True)
+def paper_style() -> Iterator[None]:
+    with mpl.rc_context(style.RC):
+        yield
+
+
+def write_overlap(
+    results_dir: Path, name: str, link: float, n1: int = 0, repetition: int = 0, storage: str = "paced"
+) -> Path:
+    """A run that takes the model's time for its layers past the page cache, and none for the others."""
+    layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, S, link)
+    token_s = (LAYERS - n1) * layer_s
+    config = {
+        "variant.knob": f"{100 * n1 // LAYERS}%",
+        "variant.pipeline": name,
+        "storage.name": storage,
+        "storage.pace": {"name": "a stated rate", "read_gb_per_s": S},
+        "device.name": "paced",
+        "device.link": "paced",
+        "device.pace": {"gb_per_s": link, "source": "a test"},
+        "device.gpu": None,
+    }
+    steps = [
+        {"iteration": i, "strategy": "cross" if i > 2 else "intra", "gb_per_s": 1.0 + i / 10} for i in range(1, 10)
+    ]
+    result: dict[str, Any] = {
+        "decode_s": [2 * token_s] + [token_s] * 7,
+        "plan.n1": n1,
+        "bytes": {"decode": {"asked_read": int(8 * LAYERS * 2 * TENSOR_GB * 1e9)}},
+        "link": {"kind": "paced", "emulated": True, "gb_per_s": link, "source": "a test"},
+        "pipeline": {"policy": name, "groups": {"direct": {"choice": "cross", "iterations": steps}}},
+    }
+    experiment = f"{storage}-{name}-{link:g}"
+    return write_run(results_dir, f"x{n1}", None, repetition, experiment, config | {"variant.name": "x"}, None, result)
+
+
+def figure_of(module: Any, results_dir: Path) -> Figure:
+    selection = module.select(with_metrics(load(results_dir)))
+    assert module.caption(selection.runs)
+    figure = module.plot(selection.runs)
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def marks(axes: Axes) -> dict[str, dict[float, float]]:
+    containers = [container for container in axes.containers if isinstance(container, ErrorbarContainer)]
+    return {str(c.get_label()): dict(zip(*c.lines[0].get_data(), strict=True)) for c in containers}
+
+
+@given(st.floats(0.05, 20))
+def test_the_model_orders_the_strategies(ratio: float) -> None:
+    """Against the arithmetic of the published design, at b = S = 1."""
+    intra, cross, limit = (overlap_model.LAYER_S[name](1, 1, ratio) for name in ("intra", "cross", "overlap_full"))
+    assert limit <= cross <= intra
+    assert intra == pytest.approx(2 + 2 / ratio)
+    assert intra - cross == pytest.approx(min(1, 1 / ratio))
+    assert overlap_model.gain("cross", "intra", 1.0) == pytest.approx(0.25)
+
+
+def test_marks_lie_on_the_model_when_runs_take_its_time(tmp_path: Path) -> None:
+    for name in ("intra", "cross", "adaptive", "overlap_full"):
+        for link in LINKS:
+            write_overlap(tmp_path, name, link)
+    time, gain = figure_of(model_figure, tmp_path).axes
+    for name in ("intra", "cross", "overlap_full"):
+        expected = {link / S: overlap_model.LAYER_S[name](0.5, 1, link / S) for link in LINKS}
+        assert marks(time)[style.PIPELINES[name].label] == {r: pytest.approx(units) for r, units in expected.items()}
+    against = {link / S: overlap_model.gain("cross", "intra", link / S) for link in LINKS}
+    assert marks(gain)["Cross against Intra"] == {r: pytest.approx(share) for r, share in against.items()}
+
+
+def test_pipeline_is_drawn_over_alpha_for_each_storage(tmp_path: Path) -> None:
+    for storage in ("paced_ssd_a", "paced_ssd_b"):
+        for name in ("intra", "adaptive"):
+            for n1 in (0, 16):
+                write_overlap(tmp_path, name, 4.6, n1, storage=storage)
+    latency, _, change, _ = figure_of(pipeline, tmp_path).axes
+    token_s = {n1: (LAYERS - n1) * overlap_model.cross_s(TENSOR_GB, S, 4.6) for n1 in (0, 16)}
+    assert marks(latency)["adaptive"] == {n1 / LAYERS: pytest.approx(seconds) for n1, seconds in token_s.items()}
+    gain = overlap_model.gain("cross", "intra", 2.3)
+    assert marks(change)["adaptive"] == {0.0: pytest.approx(-gain), 0.5: pytest.approx(-gain)}
+
+
+def test_dynamics_show_the_iterations_of_the_run_and_no_more(tmp_path: Path) -> None:
+    for name in ("adaptive", "intra", "cross"):
+        write_log(write_overlap(tmp_path, name, 4.6))
+    panels = figure_of(throughput_dynamics, tmp_path).axes
+    assert len(panels) == 3
+    drawn = {line.get_label(): list(line.get_xdata()) for line in panels[0].lines if line.get_marker() != "None"}
+    assert drawn == {"Overlap-Intra": [1, 2], "Overlap-Cross": [3, 4, 5, 6, 7, 8]}
+
+
+def write_log(run_dir: Path) -> None:
+    """Two tensors at a time from storage, then one after the other over the link; all queued at once."""
+    rows = []
+    for turn in range(40):
+        start_ns = 1_000_000_000 + turn * 20_000_000
+        for kind in ("k", "v"):
+            rows.append(
+                dict.fromkeys(kv_io.COLUMNS, 0)
+                | {"phase": "decode", "iteration": 1 + turn // 4, "kind": kind, "op": "read", "path": "direct"}
+                | {"bytes": 10_000_000, "storage_start_ns": start_ns, "storage_end_ns": start_ns + 10_000_000}
+                | {"link_start_ns": start_ns + 10_000_000}
+                | {"link_end_ns": start_ns + (14_000_000 if kind == "k" else 18_000_000)}
+            )
+    pd.DataFrame(rows).to_parquet(run_dir / kv_io.FILE_NAME)
+
+
+def test_throughput_within_an_iteration_counts_every_byte_once(tmp_path: Path) -> None:
+    write_log(tmp_path)
+    reads = kv_io.read(tmp_path)
+    storage = kv_io.gb_per_s_by_ms(reads, "storage", 1_000_000_000, 20)
+    assert storage[:10] == pytest.approx([2.0] * 10) and storage[10:] == pytest.approx([0.0] * 10)
+    link = kv_io.gb_per_s_by_ms(kv_io.one_at_a_time(reads, "link"), "link", 1_000_000_000, 20)
+    assert link[10:18] == pytest.approx([2.5] * 8) and link[18:] == pytest.approx([0.0] * 2)
+    assert kv_io.read_gb_per_s(reads) == pytest.approx(2.0)
+
+
+def test_a_breakdown_is_shares_of_the_wall(tmp_path: Path) -> None:
+    parts = {"wall_s": 4.0, "compute_s": 1.0, "storage_stall_s": 2.0, "link_stall_s": 0.5, "other_s": 0.5}
+    phases = {"prefill": parts, "decode": parts}
+    write_sweep(tmp_path, limits_gb=[2.0, 4.0, 11.0], result={"phases": phases})
+    prefill, _ = figure_of(phase_breakdown, tmp_path).axes
+    bars = [container for container in prefill.containers if isinstance(container, BarContainer)]
+    assert len(bars) == 8 * 4  # four variants at the lowest and the highest limit, in four parts
+    assert [bar[0].get_height() for bar in bars[:4]] == pytest.approx([0.25, 0.5, 0.125, 0.125])
+
+
+@pytest.mark.parametrize("module", [model_figure, pipeline, throughput_dynamics, phase_breakdown])
+def test_older_results_have_nothing_to_draw(tmp_path: Path, module: Any) -> None:
+    write_sweep(tmp_path)
+    assert module.select(with_metrics(load(tmp_path))).runs.empty
