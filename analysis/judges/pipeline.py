@@ -9,7 +9,7 @@ from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.evidence import UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
-from analysis.selection import setup_columns
+from analysis.selection import setup_columns, variant_columns
 from analysis.stats import interval
 
 PIPELINE = "config.variant.pipeline"
@@ -19,11 +19,10 @@ CHOICE = "result.pipeline.groups.direct.choice"
 
 def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
     """C17: decode with the adaptive choice against Overlap-Intra, all else equal."""
-    runs = _untraced(setup)
+    runs = _with_a_link(setup)
     runs = runs[optional(runs, PIPELINE).isin(["adaptive", "intra"])]
-    if runs.empty:
-        raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
-    equal = [column for column in (*setup_columns(runs), "config.variant.name", "memory_gb") if _hashable(runs[column])]
+    settings = [column for column in variant_columns(runs) if column != PIPELINE]
+    equal = [column for column in (*setup_columns(runs), *settings, "memory_gb") if runs[column].notna().any()]
     pairs = changes(runs, PIPELINE, "adaptive", "intra", "decode_s_per_token", equal)
     if pairs.empty:
         raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
@@ -31,13 +30,14 @@ def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
     change, ends = medians.median(), interval(medians if len(medians) > 1 else pairs["change"])
     lower = change < 0 and (ends is None or ends[1] < 0)
     verdict = graded(reproduced=lower and 100 * change <= -claim.thresholds["lower_pct"], direction=lower)
-    text = f"{percent(change)} in the median over {len(medians)} ratios"
+    where = f"{len(medians)} DRAM:SSD ratios" if len(medians) > 1 else "one DRAM:SSD ratio"
+    text = f"{percent(change)} in the median over {where}"
     return Finding(verdict, 100 * change, in_percent(ends), text, names(runs), reason=basis(runs))
 
 
 def converges_to_cross(claim: Claim, setup: Setup) -> Finding:
     """C18: the choice of the direct group in runs with the adaptive pipeline."""
-    runs = _untraced(setup)
+    runs = _with_a_link(setup)
     choices = optional(runs, CHOICE).dropna()
     if choices.empty:
         raise Untestable("it takes runs with the adaptive pipeline and four decode iterations or more")
@@ -59,9 +59,13 @@ def _other(iterations: list[dict[str, object]], choice: str) -> int:
     return sum(iteration["strategy"] != choice for iteration in iterations[1:])
 
 
-def _untraced(setup: Setup) -> pd.DataFrame:
-    return setup.runs[trace_name(setup.runs) == UNTRACED]
+def _with_a_link(setup: Setup) -> pd.DataFrame:
+    """Untraced runs with a link to overlap with.
 
-
-def _hashable(column: pd.Series) -> bool:
-    return not column.map(lambda value: isinstance(value, list | dict)).any()
+    Raises:
+        Untestable: there are none.
+    """
+    runs = setup.runs[trace_name(setup.runs) == UNTRACED]
+    if runs.empty or set(optional(runs, "config.device.link")) == {"host"}:
+        raise Untestable("with plain copies in host memory there is no link to overlap; it takes a GPU or device=paced")
+    return runs

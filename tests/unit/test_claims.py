@@ -211,13 +211,30 @@ def test_share_of_disk_time_is_read_from_the_phases(tmp_path: Path, low: float, 
 @pytest.mark.parametrize(("own_s", "verdict"), [(0.9, "reproduced"), (0.99, "direction only"), (1.1, "contradicted")])
 def test_adaptive_pipeline_is_held_against_intra_all_else_equal(tmp_path: Path, own_s: float, verdict: str) -> None:
     for pipeline, seconds in (("adaptive", own_s), ("intra", 1.0), ("none", 5.0)):
-        config = {"variant.pipeline": pipeline}
+        config = {"variant.pipeline": pipeline, "device.link": "cuda"}
         curves = decode(dual_blade=seconds)
         write(tmp_path, curves, config=config, experiment=pipeline)
     judgement = verdict_of("C17", tmp_path)
     assert judgement.verdict == verdict
     assert judgement.finding.measured == pytest.approx(100 * (own_s - 1))
-    assert "5 ratios" in judgement.finding.text
+    assert "5 DRAM:SSD ratios" in judgement.finding.text
+
+
+def test_a_copy_in_host_memory_is_no_link(tmp_path: Path) -> None:
+    write_run(tmp_path, "dual_blade", config={"variant.pipeline": "adaptive", "device.link": "host"})
+    for claim in ("C17", "C18"):
+        assert "no link to overlap" in verdict_of(claim, tmp_path).finding.reason
+
+
+def test_ratios_without_a_limit_pair_up_by_the_variants_other_settings(tmp_path: Path) -> None:
+    for knob in ("0%", "50%"):
+        for pipeline, seconds in (("adaptive", 0.9), ("intra", 1.0)):
+            for turn in range(2):
+                config = {"variant.pipeline": pipeline, "variant.knob": knob, "device.link": "cuda"}
+                result = slowed({"decode_s": seconds}, turn)
+                write_run(tmp_path, "dual_blade", None, turn, f"{pipeline}{knob}", config, result=result)
+    finding = verdict_of("C17", tmp_path).finding
+    assert finding.measured == pytest.approx(-10) and "2 DRAM:SSD ratios" in finding.text and len(finding.runs) == 8
 
 
 def test_pipeline_choice_and_probing_are_read_from_the_runs(tmp_path: Path) -> None:
@@ -228,7 +245,7 @@ def test_pipeline_choice_and_probing_are_read_from_the_runs(tmp_path: Path) -> N
             "pinned": {"bytes": 2 * 10**6},
             "plan.kpu_bytes": 2 * 10**6,
         }
-        write_run(tmp_path, "dual_blade", 4.0, turn, result=result)
+        write_run(tmp_path, "dual_blade", 4.0, turn, result=result, config={"device.link": "cuda"})
     assert verdict_of("C18", tmp_path).verdict == "reproduced"
     assert verdict_of("C18", tmp_path).finding.measured == pytest.approx(90)
     assert verdict_of("C22", tmp_path).verdict == "reproduced"
