@@ -163,6 +163,7 @@ def _waits_for_events(pid: int) -> bool:
 
 
 def _last_line(path: Path) -> str:
-    """What bpftrace said last; its complaint about RLIMIT_MEMLOCK, which is harmless, comes first."""
+    """What bpftrace complained about last, without the picture of the place; RLIMIT_MEMLOCK, harmless, comes first."""
     lines = path.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it says nothing"
+    complaints = [line for line in lines if "ERROR" in line]
+    return (complaints or lines or ["it says nothing"])[-1]
