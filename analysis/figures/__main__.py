@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
 from analysis.figures import (
+    access_pattern,
     device_latency_table,
     disk_throughput,
     e2e_latency,
@@ -21,6 +22,7 @@ from analysis.figures import (
     io_layers,
     io_paths,
     latency_by_depth,
+    lba_pattern,
     overlap_model,
     phase_breakdown,
     pipeline,
@@ -66,6 +68,8 @@ FIGURES: Mapping[str, FigureModule] = {
     "device_latency_table": device_latency_table,
     "disk_throughput": disk_throughput,
     "latency_by_depth": latency_by_depth,
+    "access_pattern": access_pattern,
+    "lba_pattern": lba_pattern,
 }
 # Numbers to write beside a figure, as CSV and below its caption.
 TABLES: Mapping[str, Callable[[pd.DataFrame], pd.DataFrame]] = {

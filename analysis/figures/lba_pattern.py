@@ -1,0 +1,106 @@
+"""Paper figure 10: the order in which the device gets the addresses of a layer's tensors, Baseline and DUAL-BLADE."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from analysis.addresses import MIB, with_places
+from analysis.caption import note, trace_provenance
+from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
+from analysis.device_metrics import kb_per_run
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection
+from analysis.style import VARIANTS
+from analysis.traced import traced
+
+ROWS = (PREFILL_WRITE, DECODE_READ)
+SIDES = ("baseline", "dual_blade")
+LAYERS = 2  # shown: the last ones, which DUAL-BLADE moves by the direct path at a tight limit
+KINDS = {"k": ("K", "#0072B2"), "v": ("V", "#E69F00")}
+JUMP = "0.75"
+KB_PER_MB = 1000
+
+
+def select(results: Results) -> Selection:
+    """One traced run of each of the two variants."""
+    chosen = traced(results)
+    names = chosen.runs["config.variant.name"]
+    runs = chosen.runs[names.isin(SIDES)].sort_values("config.repetition").groupby("config.variant.name").head(1)
+    return chosen._replace(runs=runs.sort_values("config.variant.name"))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    subject = (
+        f"Commands of the last {LAYERS} layers in the order in which the device got them: each line is one command, "
+        "its height the addresses that it moves (gaps between tensors closed). Grey: jumps from the end of one command "
+        "to the beginning of the next. Given in each panel: the mean sequential run over all layers, in the order of "
+        "issue to the device. Decode: the last iteration."
+    )
+    return trace_provenance(subject, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Two rows (prefill writes, decode reads) by one column per variant."""
+    figure, panels = new_panels(len(ROWS), len(data), height_in=3.3, per_column=len(data), sharex="row")
+    for column, (_, run) in zip(panels.T, data.iterrows(), strict=True):
+        commands = load_device_io(run["folder"])
+        for axes, kind in zip(column, ROWS, strict=True):
+            of_kind = commands.commands_of(kind)
+            _draw(axes, with_places(window(of_kind, kind)))
+            _say(axes, kb_per_run(of_kind))
+        column[0].set_title(VARIANTS[run["config.variant.name"]].label)
+        column[-1].set_xlabel("Issued so far (MiB)")
+    for axes, kind in zip(panels[:, 0], ROWS, strict=True):
+        axes.set_ylabel(f"{kind.label}:\ndevice address (MiB)")
+    add_legend(figure, n_columns=3)
+    add_note(figure, note(data))
+    return figure
+
+
+def window(commands: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
+    """The commands of the last layers; of decode, in the last iteration that read or wrote them all."""
+    last = commands[commands["layer"] > commands["layer"].max() - LAYERS]
+    if kind.phase == "decode" and len(last):
+        last = last[last["iteration"] == last["iteration"].max()]
+    return last
+
+
+def _draw(axes: Axes, commands: pd.DataFrame) -> None:
+    """One line per command from its first to its last byte, and the jumps between them."""
+    x, y, size = commands["issued_mib"], commands["place_mib"], commands["bytes"] / MIB
+    ends = pd.DataFrame({"x0": x + size, "y0": y + size, "x1": x.shift(-1), "y1": y.shift(-1)}).dropna()
+    jumps = ends[(ends["y1"] - ends["y0"]).abs() > 0]
+    axes.add_collection(
+        LineCollection(segments(jumps["x0"], jumps["y0"], jumps["x1"], jumps["y1"]), colors=JUMP, linewidths=0.25)
+    )
+    for kind, (label, color) in KINDS.items():
+        of = commands["kind"] == kind
+        lines = segments(x[of], y[of], (x + size)[of], (y + size)[of])
+        axes.add_collection(LineCollection(lines, colors=color, linewidths=1.6, label=label))
+    axes.autoscale_view()
+    axes.set_xlim(0)
+
+
+def segments(x0: pd.Series, y0: pd.Series, x1: pd.Series, y1: pd.Series) -> list[list[tuple[float, float]]]:
+    """Lines from (x0, y0) to (x1, y1) for a LineCollection."""
+    return [[(a, b), (c, d)] for a, b, c, d in zip(x0, y0, x1, y1, strict=True)]
+
+
+def _say(axes: Axes, run_kb: float) -> None:
+    """The length of a sequential run, in a corner."""
+    text = f"{run_kb:.0f} KB" if run_kb < KB_PER_MB else f"{run_kb / KB_PER_MB:.1f} MB"
+    axes.text(
+        0.97,
+        0.04,
+        f"{text} per run",
+        transform=axes.transAxes,
+        ha="right",
+        va="bottom",
+        fontsize=6,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
+    )
