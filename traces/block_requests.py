@@ -68,5 +68,6 @@ def by_rwbs(column: pa.ChunkedArray) -> npt.NDArray[np.int8]:
 
 def operation(rwbs: str) -> int:
     """The operation that letters such as RA, WFS or FF mean: a first F before another operation is a preflush."""
+    rwbs = rwbs.strip()
     letters = rwbs[1:] if rwbs[:1] == "F" and rwbs[1:2] in tuple("RWDF") else rwbs
     return {"R": READ, "W": WRITE, "D": DEALLOCATE, "F": FLUSH}.get(letters[:1], OTHER)

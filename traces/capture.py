@@ -38,6 +38,7 @@ class Tracer:
     """A bpftrace process whose probes are in place. Seconds it took to attach them: `attach_s`."""
 
     process: subprocess.Popen[bytes]
+    writer: subprocess.Popen[bytes]
     raw: Path
     log: Path
     disks: Sequence[str]
@@ -56,6 +57,7 @@ class Tracer:
         self.process.send_signal(signal.SIGCONT)  # the probes see it and fall silent
         time.sleep(DRAIN_S)
         self._interrupt()
+        self.writer.wait()
         with open(self.raw, "ab") as raw:
             raw.write(b"#completed %d\n" % completed)
 
@@ -102,17 +104,22 @@ def tracing(
         process = subprocess.Popen(
             [*prefix, *_in_tracefs(), "bpftrace", "-B", "full", str(SCRIPTS / f"{script}.bt"), *map(str, arguments)],
             stdin=subprocess.DEVNULL,
-            stdout=out,
+            stdout=subprocess.PIPE,
             stderr=err,
             env={**os.environ, **SETTINGS, "BPFTRACE_PERF_RB_PAGES": str(buffer_pages)},
             start_new_session=True,  # Ctrl-C is for the harness, which ends the tracer itself
         )
+        # Through a pipe, since libc's buffer has the size that the file likes: 4 KiB for a pipe, 1 MiB for some files.
+        writer = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
+    assert process.stdout is not None
+    process.stdout.close()
     try:
         _await_ready(process, raw, log, start + attach_timeout_s)
-        yield Tracer(process, raw, log, disks, time.monotonic() - start, completed_commands(disks))
+        yield Tracer(process, writer, raw, log, disks, time.monotonic() - start, completed_commands(disks))
     finally:
         process.kill()
         process.wait()
+        writer.wait()
 
 
 def completed_commands(disks: Sequence[str]) -> int:

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import block_requests, io_layers, nvme_commands
+from traces import biosnoop, blkparse, block_requests, cheops25, io_layers, nvme_commands
 from traces.devices import Devices
 from traces.errors import TraceError
 from traces.events import Events
-from traces.pairing import Commands, Pairing
+from traces.pairing import Commands, Pairing, unpaired
 from traces.reorder import Reorder
 from traces.schema import METADATA_KEY, OPERATIONS, SCHEMA, TraceInfo
 from traces.text import Account, blocks
@@ -36,6 +36,7 @@ HEADER_VERSION = 1
 # another probe running on its CPU.
 MOST_MISSED = 0.01
 MONOTONIC = "CLOCK_MONOTONIC"
+SINCE_START = "since the tracer started"
 
 
 class Parser(Protocol):
@@ -46,17 +47,21 @@ class Parser(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """A format of text. `counted`: the kernel's own count of the events comes with them."""
+    """A format of text. `counted`: the kernel's own count comes with it; `issues_only`: it has no completions."""
 
     parse: Parser
-    counted: bool
     clock: str
+    counted: bool = False
+    issues_only: bool = False
 
 
 SOURCES: Mapping[str, Source] = {
-    "block_requests": Source(block_requests.parse, counted=True, clock=MONOTONIC),
-    "io_layers": Source(io_layers.parse, counted=True, clock=MONOTONIC),
-    "nvme_commands": Source(nvme_commands.parse, counted=True, clock=MONOTONIC),
+    "block_requests": Source(block_requests.parse, MONOTONIC, counted=True),
+    "io_layers": Source(io_layers.parse, MONOTONIC, counted=True),
+    "nvme_commands": Source(nvme_commands.parse, MONOTONIC, counted=True),
+    "blkparse": Source(blkparse.parse, SINCE_START),
+    "biosnoop": Source(biosnoop.parse, SINCE_START),
+    "cheops25": Source(cheops25.parse, MONOTONIC, issues_only=True),
 }
 
 
@@ -132,8 +137,9 @@ def _fault(account: Account, *, counted: bool) -> str | None:
     """What makes a trace unusable, in a sentence; None if nothing does."""
     broken = f", and {account.broken_lines:,} lines could not be read" if account.broken_lines else ""
     if not counted:
-        example = f", the first is {account.examples[0]!r}" if account.examples else ""
-        return f"{account.broken_lines:,} lines could not be read{example}" if account.broken_lines else None
+        if account.broken_lines <= MOST_MISSED * (account.printed_events + account.broken_lines):
+            return None
+        return f"{account.broken_lines:,} lines could not be read, the first is {account.examples[0]!r}"
     if account.counted_events is None:
         return f"the trace ends without the kernel's count of its events{broken}; was the tracer killed?"
     if account.counted_events != account.printed_events:
@@ -173,7 +179,8 @@ def _read_header(raw: Path) -> tuple[str, dict[str, Any]]:
 def _commands(raw: Path, source: Source, devices: Devices, account: Account, pairing: Pairing) -> Iterator[Commands]:
     reorder = Reorder()
     for block in blocks(raw):
-        yield pairing.feed(reorder.feed(source.parse(block, devices, account)))
+        events = source.parse(block, devices, account)
+        yield unpaired(events) if source.issues_only else pairing.feed(reorder.feed(events))
     yield pairing.feed(reorder.rest())
     yield pairing.rest()
 

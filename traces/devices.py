@@ -53,6 +53,10 @@ class Devices:
         """Of devices by their names."""
         return self._named(names.dictionary.to_pylist() if len(names) else [], names.indices.to_numpy())
 
+    def only(self, name: str, n: int) -> npt.NDArray[np.int32]:
+        """Of the one device of all `n` events."""
+        return np.full(n, self._index(name), np.int32)
+
     def queues(self, device: npt.NDArray[np.int32], cpu: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The hardware queue that serves a CPU; -1 unknown."""
         queues = np.full(len(cpu), -1, np.int32)

@@ -60,8 +60,7 @@ class Pairing:
     def rest(self) -> Commands:
         """What was still in flight when the trace ended."""
         issues, self._in_flight = self._in_flight, NONE
-        unknown = np.full(len(issues), -1, np.int64)
-        return Commands(issues, unknown, unknown)
+        return unpaired(issues)
 
     def _count_depths(self, events: Events, carried: int, order: Int, open_before: np.ndarray) -> Int:
         """Commands in flight on its device after each event; issues carried over have theirs already."""
@@ -78,6 +77,12 @@ class Pairing:
             if len(here):
                 self._depths[device] = depth[here[-1]]
         return depth
+
+
+def unpaired(issues: Events) -> Commands:
+    """Commands of which no completion is known."""
+    unknown = np.full(len(issues), -1, np.int64)
+    return Commands(issues, unknown, unknown)
 
 
 def _with_depth(events: Events, chosen: Int, depth: Int) -> Events:

@@ -13,7 +13,7 @@ def both_events(account: Account, issue_ns: Int, complete_ns: Int, **columns: np
     n = len(issue_ns)
     key = np.arange(account.printed_events, account.printed_events + n)
     account.printed_events += n
-    known = (issue_ns > 0) & (issue_ns <= complete_ns)
+    known = (issue_ns != 0) & (issue_ns <= complete_ns)
     account.unmatched_completions += int(n - known.sum())
     issues = make_events(n, kind=ISSUE, ns=issue_ns, key=key, **columns).take(known)
     completions = make_events(n, kind=COMPLETE, ns=complete_ns, key=key, **columns).take(known)
