@@ -34,7 +34,7 @@ HEADER_VERSION = 1
 
 # Share of commands that a trace may lack: the kernel skips a probe when the interrupt that completes a command finds
 # another probe running on its CPU.
-MOST_MISSED = 0.01
+MOST_MISSED = 0.02
 MONOTONIC = "CLOCK_MONOTONIC"
 SINCE_START = "since the tracer started"
 
