@@ -3,6 +3,7 @@
 python -m bench                   every part
 python -m bench fio               the direct path beside fio
 python -m bench flexllmgen        our Baseline beside FlexLLMGen
+python -m bench overlap           overlap_full beside the physical limit, storage and link paced
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import baseline, direct
+from bench import baseline, direct, overlap
 from bench.results import Results
 from bench.trial import session
 from dualblade.config import StorageConfig
@@ -24,7 +25,7 @@ from experiments import environment
 from experiments.point import Point
 from experiments.sweep import compose_points
 
-PARTS = {"fio": direct.measure, "flexllmgen": baseline.measure}
+PARTS = {"fio": direct.measure, "flexllmgen": baseline.measure, "overlap": overlap.measure}
 RESULTS = Path(__file__).with_name("results.json")
 INTERRUPTED = 130
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator, PercentFormatter
+from matplotlib.ticker import FixedLocator, PercentFormatter
 
 from analysis.caption import overlap_note, overlap_provenance
 from analysis.change import changes
@@ -53,7 +53,7 @@ def caption(data: pd.DataFrame) -> str:
 def plot(data: pd.DataFrame) -> Figure:
     """Two rows (latency, change against off) by one column per storage."""
     storages = list(data.groupby(STORAGE))
-    figure, panels = new_panels(n_rows=2, n_columns=len(storages), height_in=3.2, per_column=max(2, len(storages)))
+    figure, panels = new_panels(n_rows=2, n_columns=len(storages), height_in=3.2, per_column=2)
     for (latency, change), (_, runs) in zip(panels.T, storages, strict=True):
         for name, look in _looks(data).items():
             _draw(latency, summarise(runs[runs[PIPELINE] == name], ["alpha"], "decode_s_per_token"), look)
@@ -64,8 +64,8 @@ def plot(data: pd.DataFrame) -> Figure:
         latency.set_title(_title(runs))
         change.axhline(0, color="0.45", linewidth=0.7, zorder=1)
         change.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-        change.set_xlabel("alpha (share of layers in DRAM)")
-        change.xaxis.set_major_locator(MultipleLocator(0.25))
+        change.set_xlabel("alpha: layers in DRAM")
+        change.xaxis.set_major_locator(FixedLocator([0, 0.5, 1]))
     panels[0, 0].set_ylabel("Decode (s/token)")
     panels[1, 0].set_ylabel("Change")
     _share_scale(list(panels[1]))
@@ -109,4 +109,4 @@ def _looks(data: pd.DataFrame) -> dict[str, Look]:
 
 def _title(runs: pd.DataFrame) -> str:
     paced = optional(runs, "config.storage.pace.name").dropna()
-    return f"{paced.iloc[0]}, emulated" if len(paced) else "this host's disk"
+    return f"{paced.iloc[0]} (emulated)" if len(paced) else "this host's disk"
