@@ -12,9 +12,11 @@ import sys
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import yaml
+
 from analysis.load import find_runs, read_run
 
-COPIED = ("config.yaml", "kv_io.parquet", "device_io.parquet")
+COPIED = ("kv_io.parquet", "device_io.parquet")
 SHORTENED = ("environment.json", "result.json")
 KEPT_ROOTS = ("/dev/", "/sys/block/", "/proc/sys/")
 
@@ -28,6 +30,8 @@ def main(results_dir: Path, target: Path) -> None:
         for name in COPIED:
             if (run_dir / name).exists():
                 shutil.copy(run_dir / name, copy)
+        config = shortened(yaml.safe_load((run_dir / "config.yaml").read_text()))
+        (copy / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         for name in SHORTENED:
             content = json.loads((run_dir / name).read_text())
             (copy / name).write_text(json.dumps(shortened(content), indent=1) + "\n")

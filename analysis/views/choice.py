@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.load import Results, ResultsError
+from analysis.selection import limited
 
 
 def one_run(results: Results, variant: str, memory_gb: float | None = None, traced: bool = False) -> pd.Series:
@@ -32,7 +33,7 @@ def describe(run: pd.Series) -> str:
 
 
 def _there_is(runs: pd.DataFrame) -> str:
-    limits = runs.groupby("config.variant.name")["memory_gb"].unique()
+    limits = limited(runs).groupby("config.variant.name")["memory_gb"].unique()
     return "there are: " + (
         "; ".join(f"{name} at {', '.join(f'{gb:g}' for gb in sorted(gbs))} GB" for name, gbs in limits.items())
         or "none"

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis import kv_io
+from analysis.selection import limited
 from analysis.style import VARIANTS
 from analysis.views.choice import describe
 
@@ -24,6 +25,7 @@ OTHER = ("other", "#999999")
 
 def layer_paths(runs: pd.DataFrame) -> Figure:
     """Limits across, layers up, one panel per variant: the path that the plan gave to each layer."""
+    runs = limited(runs)
     variants = [name for name in VARIANTS if name in set(runs["config.variant.name"])]
     figure = Figure(figsize=(2.2 * len(variants) + 0.6, 2.8), layout="constrained")
     panels = figure.subplots(1, len(variants), sharey=True, squeeze=False)[0]

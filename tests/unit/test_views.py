@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 
 from analysis import kv_io, metrics
 from analysis.load import Results, ResultsError, load
-from analysis.views import residency, timeline
+from analysis.views import lba, residency, timeline
 from analysis.views.choice import one_run
+from traces.errors import TraceError
 
 SAMPLE = Path(__file__).parents[1] / "data"
 
@@ -49,7 +50,7 @@ def test_the_plan_is_drawn_by_variant(results: Results) -> None:
     panels = {axes.get_title(): axes.images[0].get_array() for axes in figure.axes}
     assert list(panels) == ["Baseline", "CachePolicy-Only", "NVMe-direct-Only", "DUAL-BLADE"]
     cached = (panels["DUAL-BLADE"] == 0).sum(axis=0)
-    limits = sorted(results.runs[results.runs["config.variant.name"] == "dual_blade"]["memory_gb"].unique())
+    limits = sorted(results.runs[results.runs["config.variant.name"] == "dual_blade"]["memory_gb"].dropna().unique())
     assert cached.tolist() == [one_run(results, "dual_blade", gb)["result.plan.n1"] for gb in limits]
 
 
@@ -83,3 +84,29 @@ def test_compute_begins_when_the_layer_has_arrived() -> None:
         0: {"start_ns": 3_000, "end_ns": 5_000},
         1: {"start_ns": 5_000, "end_ns": 7_000},
     }
+
+
+def test_commands_are_those_asked_for_and_lie_in_their_tensors(results: Results) -> None:
+    run = one_run(results, "dual_blade", traced=True)
+    chosen = lba.commands(run, "decode", 2, "read", layers=[20, 21])
+    assert set(chosen["layer"]) == {20, 21} and set(chosen["iteration"]) == {2}
+    asked = kv_io.read(run["folder"]).query(
+        "phase == 'decode' and iteration == 2 and op == 'read' and layer in [20, 21]"
+    )
+    assert chosen["bytes"].sum() == pytest.approx(asked["bytes"].sum(), rel=0.01)
+    panels = drawn(lba.tensor_beside_device(run, chosen)).axes[:2]
+    assert [len(axes.collections[0].get_paths()) for axes in panels] == [len(chosen)] * 2
+    assert len(drawn(lba.by_queue(run, chosen)).axes) == chosen["queue"].nunique()
+    with pytest.raises(ResultsError, match="holds no read of decode iteration 99"):
+        lba.commands(run, "decode", 99)
+
+
+def test_holes_of_the_device_are_cut_and_order_is_kept() -> None:
+    gib, mib = 1 << 30, 1 << 20
+    chosen = pd.DataFrame({"offset_bytes": [5 * gib, gib, gib + mib], "bytes": [mib, mib, mib]})
+    assert lba.compact(chosen).tolist() == [2 * mib + lba.HOLE_BYTES, 0, mib]
+
+
+def test_a_run_without_a_trace_says_how_to_get_one(results: Results) -> None:
+    with pytest.raises(TraceError, match="trace=block_requests"):
+        lba.commands(one_run(results, "dual_blade", 6.0))
