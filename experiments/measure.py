@@ -156,6 +156,7 @@ class _Run:
             "process_peak_bytes": process_peak_bytes,
             "peak_bytes": group.peak_bytes(),
             "oom_kills": group.oom_kills(),
+            "refaulted_pages": group.stat().get("workingset_refault_file"),
         }
         result = self.workspace.read_result()
         if engine.exit_code() or result is None:

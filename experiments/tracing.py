@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualblade.config import StorageConfig
 from dualblade.errors import ConfigurationError
@@ -21,8 +21,12 @@ from experiments.block_device import BlockDevice, backing_device
 from experiments.engine import enter
 from experiments.errors import MachineError, RunError
 
+if TYPE_CHECKING:
+    from traces.schema import TraceInfo
+
 RAW = "trace.txt"
 TRACER_LOG = "trace.log"
+BLOCK_LAYER = ("block_requests", "block_latency", "io_layers")
 
 
 @dataclass(frozen=True)
@@ -71,19 +75,27 @@ class RunTrace:
             self._stop()
 
     def decode(self) -> dict[str, Any]:
-        """Write device_io.parquet; returns what is known about the trace."""
-        from traces import io_layers
+        """Write what the trace comes to, device_io.parquet for a trace of commands; returns what is known about it."""
+        with _worded():
+            info = self._write()
+        return {"name": self._settings.name, "attach_s": self._attach_s, **info.as_dict()}
+
+    def _write(self) -> TraceInfo:
+        from traces import block_latency, io_layers, page_cache
         from traces.attribution import RunAttribution
         from traces.decode import decode
         from traces.schema import FILE_NAME
 
-        folder = self._folder
-        with _worded():
-            attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
-            info = decode(folder / RAW, folder / FILE_NAME, attribution=attribution)
-            if info.source == "io_layers":
-                io_layers.write(folder / RAW, folder / io_layers.FILE_NAME)
-        return {"name": self._settings.name, "attach_s": self._attach_s, **info.as_dict()}
+        folder, raw = self._folder, self._folder / RAW
+        if self._settings.script == "block_latency":
+            return block_latency.write(raw, folder / block_latency.FILE_NAME)
+        if self._settings.script == "page_cache":
+            return page_cache.write(raw, folder / page_cache.FILE_NAME)
+        attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
+        info = decode(raw, folder / FILE_NAME, attribution=attribution)
+        if info.source == "io_layers":
+            io_layers.write(raw, folder / io_layers.FILE_NAME)
+        return info
 
 
 @contextlib.contextmanager
@@ -101,6 +113,10 @@ def traced(
     from traces.capture import tracing
     from traces.errors import TraceError
 
+    if storage.backend == "nvme" and settings.script in BLOCK_LAYER:
+        raise MachineError(
+            f"{settings.script} sees NVMe passthrough commands without their addresses; set trace=nvme_commands"
+        )
     devices = disks(storage, scratch)
     arguments = _arguments(settings.script, devices)
     with contextlib.ExitStack() as stack:

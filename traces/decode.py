@@ -96,7 +96,7 @@ def decode(raw: Path, out: Path, source: str | None = None, attribution: Attribu
     Raises:
         TraceError: the text cannot be read, or is of no known format.
     """
-    name, described = (source, {}) if source else _read_header(raw)
+    name, described = (source, {}) if source else read_header(raw)
     if name not in SOURCES:
         raise TraceError(f"{name} is no known format of a trace; use one of {', '.join(SOURCES)}")
     devices, account, pairing = Devices(described), Account(), Pairing()
@@ -161,7 +161,12 @@ def _missed(account: Account) -> int | None:
     return None if account.completed is None else max(0, account.completed - account.printed_events)
 
 
-def _read_header(raw: Path) -> tuple[str, dict[str, Any]]:
+def read_header(raw: Path) -> tuple[str, dict[str, Any]]:
+    """The script that printed a raw trace, and the devices there were.
+
+    Raises:
+        TraceError: it does not begin with a header of ours.
+    """
     first = next(blocks(raw, block_bytes=1 << 20), b"").partition(b"\n")[0]
     try:
         content = json.loads(first.removeprefix(b"#"))

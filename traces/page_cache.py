@@ -1,0 +1,56 @@
+"""Reads what page_cache.bt prints: what the page cache did in each tenth of a second, as page_cache.parquet."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from traces.decode import MONOTONIC, read_header
+from traces.schema import TraceInfo
+from traces.text import Account, blocks
+
+FILE_NAME = "page_cache.parquet"
+COUNTS = ("added", "deleted", "written", "reclaims", "reclaim_ns", "reclaim_throttles", "writer_throttles")
+SCHEMA = pa.schema([pa.field(name, pa.int64()) for name in ("end_ns", *COUNTS)])
+
+_TIME = re.compile(rb"T,(\d{1,18})")
+_COUNT = re.compile(rb"@(" + "|".join(COUNTS).encode() + rb"): (\d{1,18})")
+
+
+def write(raw: Path, out: Path) -> TraceInfo:
+    """Write one row for each interval, with the ns of its end; pages are the kernel's, of 4 KiB on most machines.
+
+    Raises:
+        TraceError: the text cannot be read, or is of no known format.
+    """
+    source, _ = read_header(raw)
+    account = Account()
+    rows = _read(raw, account)
+    partial = out.with_name(f".{out.name}.partial")
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), partial)
+    os.replace(partial, out)
+    valid = bool(rows) and not account.broken_lines
+    return TraceInfo(
+        source=source,
+        clock=MONOTONIC,
+        valid=valid,
+        reason=None if valid else f"{len(rows)} intervals, and {account.broken_lines:,} lines could not be read",
+        printed_events=len(rows),
+        broken_lines=account.broken_lines,
+    )
+
+
+def _read(raw: Path, account: Account) -> list[dict[str, int]]:
+    rows: list[dict[str, int]] = []
+    for line in (line for block in blocks(raw) for line in block.splitlines()):
+        if match := _TIME.fullmatch(line):
+            rows.append(dict.fromkeys(SCHEMA.names, 0) | {"end_ns": int(match[1])})
+        elif (match := _COUNT.fullmatch(line)) and rows:
+            rows[-1][match[1].decode()] = int(match[2])
+        else:
+            account.note(line)
+    return rows
