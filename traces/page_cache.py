@@ -22,7 +22,7 @@ _COUNT = re.compile(rb"@(" + "|".join(COUNTS).encode() + rb"): (\d{1,18})")
 
 
 def write(raw: Path, out: Path) -> TraceInfo:
-    """Write one row for each interval, with the ns of its end; pages are the kernel's, of 4 KiB on most machines.
+    """Write one row for each interval, with the ns of its end. Added and deleted are folios, written are pages.
 
     Raises:
         TraceError: the text cannot be read, or is of no known format.
