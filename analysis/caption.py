@@ -150,6 +150,8 @@ def _workload(data: pd.DataFrame) -> str:
 
 
 def _compute(data: pd.DataFrame) -> str:
+    if "model" in set(optional(data, "config.workload.source")):
+        return "the model itself computes"
     gpu = _each(optional(data, "config.device.gpu.name"), "")
     return f"each layer waits for the compute time of {gpu} (roofline)" if gpu else "no compute time"
 

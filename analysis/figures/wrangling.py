@@ -89,7 +89,12 @@ def _dress(axes: Axes, data: pd.DataFrame, tasks: list[str], label: str) -> None
     if fitting:
         axes.axhspan(-0.5, fitting - 0.5, color="0.93", linewidth=0, zorder=0)
         axes.annotate(
-            "KV fits", (0.03, -0.4), xycoords=("axes fraction", "data"), va="top", fontsize=MARK_FONT_PT, color="0.35"
+            "KV fits",
+            (0.03, fitting - 0.55),
+            xycoords=("axes fraction", "data"),
+            va="bottom",
+            fontsize=MARK_FONT_PT,
+            color="0.35",
         )
 
 

@@ -49,7 +49,7 @@ def plot(data: pd.DataFrame) -> Figure:
     right.grid(visible=False)
     found = answers(data)
     _name_rows(right, [str(found[task]) for task in tasks])
-    right.set_title("right answers", loc="right")
+    right.annotate("right answers", (1, 1), (3, 4), xycoords="axes fraction", textcoords="offset points")
     add_legend(figure)
     add_note(figure, note(data))
     return figure

@@ -125,7 +125,9 @@ def test_answers_are_alike_when_every_token_is(tmp_path: Path) -> None:
     assert str(found["records_ed_hospital"]) == "1 to 2 of 2, NOT alike"
     labels = [label.get_text() for axes in wrangling_records.plot(runs).axes for label in axes.get_yticklabels()]
     assert {"EM Beer", "ED Hospital", *map(str, found.values())} == set(labels)
-    assert "EM Beer 2 of 2, all alike" in wrangling_records.caption(runs)
+    caption = wrangling_records.caption(runs)
+    assert "EM Beer 2 of 2, all alike" in caption
+    assert "the model itself computes" in caption and "Test GPU" not in caption
 
 
 def test_runs_without_answers_are_no_records(tmp_path: Path) -> None:
