@@ -4,6 +4,7 @@ python -m bench                   every part
 python -m bench fio               the direct path beside fio
 python -m bench flexllmgen        our Baseline beside FlexLLMGen
 python -m bench overlap           overlap_full beside the physical limit, storage and link paced
+python -m bench nvme              native NVMe commands beside fio's, in a guest with an emulated SSD
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from bench import baseline, direct, overlap
+from bench import baseline, direct, native, overlap
 from bench.results import Results
 from bench.trial import session
 from dualblade.config import StorageConfig
 from dualblade.errors import DualBladeError
-from experiments import environment
+from experiments import environment, virtual_machine
 from experiments.point import Point
 from experiments.sweep import compose_points
 
-PARTS = {"fio": direct.measure, "flexllmgen": baseline.measure, "overlap": overlap.measure}
+PARTS = {"fio": direct.measure, "flexllmgen": baseline.measure, "nvme": native.measure, "overlap": overlap.measure}
 RESULTS = Path(__file__).with_name("results.json")
 INTERRUPTED = 130
 
@@ -37,7 +38,7 @@ def main() -> int:
         signal.signal(name, _end)
     try:
         with session(_storage()) as bench:
-            for part in arguments.parts or PARTS:
+            for part in arguments.parts or _parts_here():
                 where = environment.collect(bench.folder)
                 measured = PARTS[part](arguments.pairs, bench, functools.partial(_report, part, time.monotonic()))
                 results = Results.load(arguments.out).with_part(part, measured, where)
@@ -51,6 +52,14 @@ def main() -> int:
     print("\n".join(results.lines()))
     print(arguments.out)
     return 0
+
+
+def _parts_here() -> list[str]:
+    """All parts, but for one that takes a guest where none can be booted."""
+    missing = virtual_machine.missing_tool()
+    if missing:
+        print(f"nvme is left out, since no guest can be booted: {missing}")
+    return [part for part in PARTS if part != "nvme" or not missing]
 
 
 def _storage() -> StorageConfig:
