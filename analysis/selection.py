@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "trace")
+SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "emulated_ssd", "trace")
 SSD_COLUMNS = ("config.testbed.name", "environment.storage.model", "environment.storage.serial")
 SETUP_COLUMNS = (
     "config.scale",
@@ -18,6 +18,8 @@ SETUP_COLUMNS = (
     *SSD_COLUMNS,
 )
 AXES = ("config.variant.name", "memory_gb")  # what runs of one setup differ in, the repetition apart
+LRU_COLUMNS = ("lru", "config.testbed.lru")  # the one in force, and the one asked for
+OWN, GUEST = "local", "guest"  # testbeds
 PER_RUN_COLUMNS = ("config.storage.directory",)
 
 
@@ -41,6 +43,24 @@ def limited(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs["memory_gb"].notna()]
 
 
+def of_testbed(runs: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The runs of one testbed."""
+    return runs[runs["config.testbed.name"] == name]
+
+
+def one_testbed(runs: pd.DataFrame) -> pd.DataFrame:
+    """The machine's own runs where they make a curve, else the guest's: no figure mixes the two."""
+    own = of_testbed(runs, OWN)
+    return own if own["memory_gb"].nunique() > 1 else runs[runs["config.testbed.name"] != OWN]
+
+
+def comparable_by_ssd(runs: pd.DataFrame) -> Selection:
+    """The largest comparable set of each SSD, as curves over the memory limit."""
+    selections = [comparable(group) for _, group in split_by_ssd(runs)]
+    chosen = pd.concat([runs.head(0), *(selection.runs for selection in selections)])
+    return curve(Selection(chosen, tuple(text for selection in selections for text in selection.left_out)))
+
+
 def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selection:
     """The setup with most points (variants x limits, then runs, then the newest), with one setting of each variant.
 
@@ -58,9 +78,14 @@ def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selectio
 def split_by_ssd(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The runs of each testbed and SSD, named for a panel's title: figures never mix them."""
     groups = runs.reindex(columns=SSD_COLUMNS).groupby(list(SSD_COLUMNS), dropna=False).groups
-    return [
-        (", ".join(part for part in key[:2] if isinstance(part, str)), runs.loc[index]) for key, index in groups.items()
-    ]
+    return [(_title(key, runs.loc[index]), runs.loc[index]) for key, index in groups.items()]
+
+
+def _title(key: tuple[object, ...], runs: pd.DataFrame) -> str:
+    """The testbed and its SSD: by model, or by the name that the configuration gives an emulated one."""
+    if runs.get("environment.emulated", pd.Series(dtype=object)).eq(True).any():
+        return f"{key[0]}, {runs['config.storage.name'].iloc[0]} (emulated)"
+    return ", ".join(part for part in key[:2] if isinstance(part, str))
 
 
 def missing_points(runs: pd.DataFrame) -> list[str]:

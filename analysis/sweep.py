@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 from analysis.load import DEFAULT_RESULTS
+from experiments import virtual_machine
+from experiments.hierarchy import why_not_here
 
 INTERRUPTED = 130
+DEFAULT, GUEST = "default", "default_guest"
 
 
 def arguments(experiment: str, results_dir: Path) -> list[str]:
@@ -25,12 +28,21 @@ def command(experiment: str, results_dir: Path) -> str:
     return shlex.join(["python", *arguments(experiment, results_dir)])
 
 
+def default_experiment() -> tuple[str, str | None]:
+    """The default sweep that this machine can measure, and why it is not the usual one."""
+    reason = why_not_here()
+    return (GUEST, reason) if reason and virtual_machine.missing_tool() is None else (DEFAULT, None)
+
+
 def run_default_sweep(results_dir: Path) -> int:
     """Run the default sweep, its progress on our own output; its exit status, or 130 after an interrupt.
 
     An interrupt reaches the child too (same terminal): it is given the time to put the machine's settings back.
     """
-    child = subprocess.Popen([sys.executable, *arguments("default", results_dir)])
+    experiment, reason = default_experiment()
+    if reason:
+        print(f"in the guest, on an emulated SSD and at its scale, since here {reason}", flush=True)
+    child = subprocess.Popen([sys.executable, *arguments(experiment, results_dir)])
     interrupted = False
     while True:
         try:

@@ -53,16 +53,30 @@ def find_parent(root: Path = Path("/")) -> tuple[int, Path]:
     return 2, _delegated(_directory(root, mount, groups[""]), root / mount.point.relative_to("/"))
 
 
+def why_not_here() -> str | None:
+    """Why no run's memory can be limited on this machine; None if it can, be it in a scope that systemd gives."""
+    try:
+        find_parent()
+    except MachineError as error:
+        return None if _scope_can_be_had() else str(error)
+    return None
+
+
 def enter_scope(arguments: Sequence[str]) -> None:
     """Start this command again in a scope that systemd delegates to the user; returns where there is no need or way."""
-    bus = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "bus")
-    if os.geteuid() == 0 or SCOPE_MARK in os.environ or not bus.exists() or not shutil.which("systemd-run"):
+    if not _scope_can_be_had():
         return
     try:
         find_parent()
     except MachineError:
         scope = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "--"]
         os.execvpe(scope[0], [*scope, sys.executable, *arguments], {**os.environ, SCOPE_MARK: "1"})
+
+
+def _scope_can_be_had() -> bool:
+    bus = Path(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "bus")
+    mine = os.geteuid() != 0 and SCOPE_MARK not in os.environ
+    return mine and bus.exists() and shutil.which("systemd-run") is not None
 
 
 def _mount(mounts: list[Mount], fs_type: str, controller: str | None) -> Mount:

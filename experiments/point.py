@@ -132,7 +132,8 @@ class Point:
     @property
     def label(self) -> str:
         """What tells the point apart for the eye: variant, memory, repetition."""
-        return f"{self.run.variant.name} {self._memory} rep {self.repetition}"
+        where = f"{self.guest.ssd_name} {self.guest.lru} LRU " if self.guest else ""
+        return f"{self.run.variant.name} {self._memory} {where}rep {self.repetition}"
 
     def engine_config(self, scratch: Path) -> dict[str, Any]:
         """The configuration as the engine of one run gets it: its storage is the run's own folder."""

@@ -42,8 +42,8 @@ CACHED_MOUNT = "ro,trans=virtio,version=9p2000.L,msize=1048576,cache=loose"
 COMPOSE_TIMEOUT_S = 60
 NR_IO_URING_SETUP = 425  # the same on every architecture (asm-generic/unistd.h)
 
-# Without ERMS and FSRM the guest's kernel copies by a loop that is emulated three times faster than `rep movsb`; without
-# LA57 its page tables have four levels, and emulating them takes a tenth to a quarter less time.
+# Without ERMS and FSRM the guest's kernel copies by a loop, which is emulated three times faster than `rep movsb`;
+# without LA57 its page tables have four levels, and emulating them takes a tenth to a quarter less time.
 CPU: Mapping[Accelerator, str] = {"tcg": "max,-erms,-fsrm,-la57", "kvm": "host"}
 
 

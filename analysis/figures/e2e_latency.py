@@ -9,7 +9,7 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curves, finish_memory_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import Selection, comparable, curve, limited, split_by_ssd
+from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd
 
 SUBJECT = (
     "Prefill latency and decode latency per token of the variants over memory limits. "
@@ -18,15 +18,8 @@ SUBJECT = (
 
 
 def select(results: Results) -> Selection:
-    """The largest comparable set of each testbed and SSD."""
-    runs = limited(results.runs)
-    selections = [comparable(group) for _, group in split_by_ssd(runs)]
-    return curve(
-        Selection(
-            pd.concat([runs.head(0), *(selection.runs for selection in selections)]),
-            tuple(text for selection in selections for text in selection.left_out),
-        )
-    )
+    """The largest comparable set of each SSD of one testbed."""
+    return comparable_by_ssd(one_testbed(limited(results.runs)))
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -35,7 +28,7 @@ def caption(data: pd.DataFrame) -> str:
 
 
 def plot(data: pd.DataFrame) -> Figure:
-    """Two rows (prefill, decode) by one column per testbed and SSD."""
+    """Two rows (prefill, decode) by one column per SSD."""
     ssds = split_by_ssd(data)
     figure, panels = new_panels(n_rows=2, n_columns=len(ssds), height_in=3.2)
     for (prefill, decode), (name, runs) in zip(panels.T, ssds, strict=True):

@@ -9,14 +9,14 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curves, finish_memory_axis, hit_rate_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import Selection, comparable, curve, limited
+from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd
 
 SUBJECT = "Hit rate of decode reads of the variants over memory limits. Dashed line: from there on the whole KV fits."
 
 
 def select(results: Results) -> Selection:
-    """The largest comparable set."""
-    return curve(comparable(limited(results.runs)))
+    """The largest comparable set of each SSD of one testbed."""
+    return comparable_by_ssd(one_testbed(limited(results.runs)))
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -25,12 +25,15 @@ def caption(data: pd.DataFrame) -> str:
 
 
 def plot(data: pd.DataFrame) -> Figure:
-    """One panel, one curve per variant."""
-    figure, panels = new_panels(n_rows=1, height_in=2.4)
-    axes = panels[0, 0]
-    draw_curves(axes, data, "decode_hit_rate")
-    hit_rate_axis(axes)
-    finish_memory_axis([axes], data, mark_height=0.5)
-    add_legend(figure)
+    """One panel per SSD, one curve per variant."""
+    ssds = split_by_ssd(data)
+    figure, panels = new_panels(n_rows=1, n_columns=len(ssds), height_in=2.4)
+    for axes, (name, runs) in zip(panels[0], ssds, strict=True):
+        draw_curves(axes, runs, "decode_hit_rate")
+        hit_rate_axis(axes)
+        finish_memory_axis([axes], runs, mark_height=0.5)
+        if len(ssds) > 1:
+            axes.set_title(name)
+    add_legend(figure, n_columns=2 * len(ssds))
     add_note(figure, note(data))
     return figure

@@ -1,0 +1,14 @@
+"""Paper figure 7 in the guest: hit rate of the variants, one panel per emulated SSD."""
+
+from __future__ import annotations
+
+from analysis.figures.hit_rate import caption, plot
+from analysis.load import Results
+from analysis.selection import GUEST, Selection, comparable_by_ssd, limited, of_testbed
+
+__all__ = ["caption", "plot", "select"]
+
+
+def select(results: Results) -> Selection:
+    """The largest comparable set of each of the guest's SSDs."""
+    return comparable_by_ssd(of_testbed(limited(results.runs), GUEST))

@@ -1,0 +1,52 @@
+"""The page-cache cliff under the classic and the multi-generational LRU: decode latency and hit rate over memory."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.caption import note, provenance
+from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
+from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import GUEST, LRU_COLUMNS, Selection, comparable, curve, limited, of_testbed
+from analysis.style import VARIANTS, Look
+
+SUBJECT = (
+    "Decode latency per token and hit rate of decode reads over memory limits, with the kernel's classic LRU and with "
+    "its multi-generational one, which the paper's system has on. Dashed line: from there on the whole KV fits."
+)
+SHOWN = ("baseline", "dual_blade")
+
+
+def select(results: Results) -> Selection:
+    """Runs in the guest, where the LRU can be chosen; none unless both were."""
+    runs = of_testbed(limited(results.runs), GUEST)
+    selection = curve(comparable(runs[runs["config.variant.name"].isin(SHOWN)], keep_apart=LRU_COLUMNS))
+    return selection if selection.runs["lru"].nunique() > 1 else Selection(selection.runs.head(0))
+
+
+def caption(data: pd.DataFrame) -> str:
+    """The subject and where the runs come from."""
+    return provenance(SUBJECT, data)
+
+
+def plot(data: pd.DataFrame) -> Figure:
+    """Decode and hit rate over one memory axis, one curve per variant and LRU."""
+    figure, panels = new_panels(n_rows=2, height_in=3.2)
+    decode, hit_rate = panels[:, 0]
+    for (variant, lru), runs in data.groupby(["config.variant.name", "lru"]):
+        draw_curve(decode, runs, "decode_s_per_token", _look(variant, lru))
+        draw_curve(hit_rate, runs, "decode_hit_rate", _look(variant, lru))
+    latency_axis(decode, "Decode (s/token)")
+    hit_rate_axis(hit_rate)
+    finish_memory_axis((decode, hit_rate), data, mark_height=0.12)
+    add_legend(figure)
+    add_note(figure, note(data))
+    return figure
+
+
+def _look(variant: str, lru: str) -> Look:
+    """The variant's own colour; hollow and dashed for the LRU that the paper's system does not use."""
+    look, classic = VARIANTS[variant], lru == "classic"
+    return look._replace(label=f"{look.label}, {lru}", linestyle="--" if classic else "-", hollow=classic)
