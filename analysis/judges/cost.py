@@ -28,5 +28,5 @@ def pinned_memory(claim: Claim, setup: Setup) -> Finding:
     )
     text = f"{measured:.2f} x N_threads x M_pin ({pinned_bytes.median() / 1e6:.0f} MB)"
     if len(probing):
-        text += f"; at most {probing.max():.0f} probing iterations"
+        text += f"; probing iterations: {probing.max():.0f}"
     return Finding(verdict, measured, interval(ratio), text, names(runs.loc[ratio.index]), reason=basis(runs))

@@ -28,7 +28,8 @@ def basis(runs: pd.DataFrame) -> str:
     """How many repetitions a number rests on, and whether the engine changed in between."""
     repetitions = runs["config.repetition"].nunique()
     engines = runs["environment.code_hash"].nunique()
-    text = "One run per point, so there is no interval." if repetitions == 1 else f"{repetitions} repetitions."
+    alone = "One run per point: no interval, and noise may have decided."
+    text = alone if repetitions == 1 else f"{repetitions} repetitions."
     return text if engines == 1 else f"{text} The runs are of {engines} versions of the engine."
 
 

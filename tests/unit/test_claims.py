@@ -11,6 +11,7 @@ import pytest
 
 from analysis import evidence
 from analysis.claims import Claim, Judgement, Verdict, judge, read_claims, to_json
+from analysis.figures.__main__ import FIGURES
 from analysis.judges import JUDGES
 from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, io_cell, write_io, write_run
 
@@ -249,7 +250,14 @@ def test_pipeline_choice_and_probing_are_read_from_the_runs(tmp_path: Path) -> N
     assert verdict_of("C18", tmp_path).verdict == "reproduced"
     assert verdict_of("C18", tmp_path).finding.measured == pytest.approx(90)
     assert verdict_of("C22", tmp_path).verdict == "reproduced"
-    assert "1 probing" in verdict_of("C22", tmp_path).finding.text
+    assert "probing iterations: 1" in verdict_of("C22", tmp_path).finding.text
+
+
+def test_what_would_measure_a_claim_and_where_to_see_it_exists() -> None:
+    experiments = {path.stem for path in (Path(__file__).parents[2] / "conf" / "experiment").glob("*.yaml")}
+    for claim in CLAIMS.values():
+        assert claim.experiment is None or claim.experiment in experiments, claim.id
+        assert set(claim.figures) - {"io_layers"} <= set(FIGURES), claim.id
 
 
 def test_every_claim_of_the_paper_is_there_and_says_how_it_is_judged() -> None:
