@@ -40,9 +40,8 @@ def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
 
     The highest rate that fio reached by a direct path on the same testbed and SSD (experiment io_paths).
     """
-    return runs.assign(
-        **{RATE.format(op): [_rate(run, io, op) for _, run in runs.iterrows()] for op in ("read", "write")}
-    )
+    rates = {RATE.format(op): [_rate(run, io, op) for _, run in runs.iterrows()] for op in ("read", "write")}
+    return runs.join(pd.DataFrame(rates, index=runs.index))
 
 
 def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
