@@ -18,6 +18,7 @@ import yaml
 
 CLAIMS = Path(__file__).with_name("claims.yaml")
 SIGNIFICANT_DIGITS = 4
+IDLE_TIME = "an emulated SSD's throttle makes up for idle time afterwards, so it cannot show what idle time costs"
 NO_JUDGE = "this version measures nothing that decides it"
 
 Interval = tuple[float, float]
@@ -67,6 +68,7 @@ class Claim:
     judged: str
     thresholds: Mapping[str, float]
     magnitude: bool = False
+    idle_time: bool = False
     untestable: str | None = None
 
 
@@ -123,6 +125,8 @@ def judge(claim: Claim, judges: Mapping[str, Judge], setups: Iterable[Any], to_m
 
 def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
     try:
+        if claim.idle_time and "emulated" in setup.stated:
+            raise Untestable(IDLE_TIME)
         finding = decide(claim, setup)
     except Untestable as reason:
         return Finding(Verdict.NOT_TESTABLE, testbed=setup.name, reason=sentence(str(reason)))

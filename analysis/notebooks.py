@@ -14,16 +14,21 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
 from analysis.figures.__main__ import check_folder
-from analysis.load import DEFAULT_RESULTS
+from analysis.load import DEFAULT_RESULTS, ResultsError, find_runs
 from dualblade.errors import DualBladeError
 
 PROJECT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = PROJECT / "notebooks"
 CELL_TIMEOUT_S = 120
+MISSING = ("ResultsError", "TraceError")  # what the views raise then
 
 
 class NotebookError(DualBladeError):
     """A cell of a notebook failed."""
+
+
+class MissingDataError(DualBladeError):
+    """The results lack what a notebook shows."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,13 +43,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         check_folder(options.results)
+        if not find_runs(options.results):
+            raise ResultsError(f"{options.results} holds no results; run make figures first, or try RESULTS=tests/data")
         options.out.mkdir(parents=True, exist_ok=True)
         for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
-            print(run(notebook, options.results, options.out), flush=True)
+            print(_run_if_possible(notebook, options.results, options.out), flush=True)
     except DualBladeError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _run_if_possible(notebook: Path, results_dir: Path, out_dir: Path) -> str:
+    """The copy's path; where the results lack what the notebook shows, that in a sentence."""
+    try:
+        return str(run(notebook, results_dir, out_dir))
+    except MissingDataError as error:
+        return f"{out_dir / notebook.name}, as far as the results go: {error}"
 
 
 def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
@@ -52,6 +67,7 @@ def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
 
     Raises:
         NotebookError: a cell failed or took too long; the copy shows how far it came.
+        MissingDataError: the results hold nothing of what the notebook shows.
     """
     document, copy = nbformat.read(notebook, as_version=4), out_dir / notebook.name
     resources = {"metadata": {"path": str(notebook.parent)}}
@@ -63,6 +79,8 @@ def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
         except CellTimeoutError:
             raise NotebookError(f"a cell of {notebook.name} took more than {CELL_TIMEOUT_S} s; see {copy}") from None
         except CellExecutionError as error:
+            if error.ename in MISSING:
+                raise MissingDataError(error.evalue) from None
             raise NotebookError(f"{notebook.name}: {error.ename}: {error.evalue}") from None
         finally:
             kernel.shutdown_kernel(now=True)

@@ -21,7 +21,9 @@ def one_run(results: Results, variant: str, memory_gb: float | None = None, trac
     wanted = of_variant["memory_gb"].min() if memory_gb is None else memory_gb
     chosen = of_variant[of_variant["memory_gb"] == wanted]
     if chosen.empty:
-        raise ResultsError(f"no {'traced ' if traced else ''}run of {variant} at {wanted:g} GB; {_there_is(runs)}")
+        what = f"{'traced ' if traced else ''}run of {variant}" + ("" if pd.isna(wanted) else f" at {wanted:g} GB")
+        cure = "; measure one with trace=block_requests" if traced else ""
+        raise ResultsError(f"there is no {what}{cure}; there are: {_there_is(runs)}")
     return chosen.sort_values("environment.started_at").iloc[-1]
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from analysis import notebooks
 from analysis.notebooks import NOTEBOOKS, main
+from tests.unit.analysis_results import write_sweep
 
 SAMPLE = Path(__file__).parents[1] / "data"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
@@ -41,3 +43,26 @@ def test_all_of_them_run_on_the_sample_and_show_figures(tmp_path: Path) -> None:
         assert all(len(base64.b64decode(image)) > 5000 for image in images)
         assert not [output for output in shown if output.output_type == "error"]
     assert [path.name for path in NOTEBOOKS.iterdir() if path.suffix != ".ipynb"] == []
+
+
+def test_results_that_lack_traces_end_one_notebook_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (folder / "lba_patterns.ipynb").write_bytes((NOTEBOOKS / "lba_patterns.ipynb").read_bytes())
+    monkeypatch.setattr(notebooks, "NOTEBOOKS", folder)
+    write_sweep(tmp_path / "results", limits_gb=[2.0, 4.0])
+    assert main(["--results", str(tmp_path / "results"), "--out", str(tmp_path / "out")]) == 0
+    out, err = capsys.readouterr()
+    assert "there is no traced run of baseline; measure one with trace=block_requests" in out
+    assert len(out.splitlines()) == 1 and "Traceback" not in err
+
+
+def test_without_results_there_is_nothing_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([]) == 1
+    _, err = capsys.readouterr()
+    assert err.count("\n") == 1 and "make figures" in err

@@ -128,3 +128,10 @@ def test_traces_of_different_tracers_are_not_compared(tmp_path: Path) -> None:
     trace(write_run(tmp_path, "baseline", 2.0, config=TRACED), **SLOW)
     trace(write_run(tmp_path, "dual_blade", 2.0, config={"trace.name": "nvme_commands"}), read_us=400)
     assert verdict_of("C3", tmp_path).verdict == "not testable here"
+
+
+def test_an_emulated_ssd_decides_no_claim_on_idle_time(tmp_path: Path) -> None:
+    for variant in ("baseline", "dual_blade"):
+        trace(write_run(tmp_path, variant, 2.0, config=TRACED, environment={"emulated": True}), **SLOW)
+    for claim, verdict in (("C3", "not testable here"), ("C11", "not testable here"), ("C14", "contradicted")):
+        assert verdict_of(claim, tmp_path).verdict == verdict
