@@ -44,10 +44,11 @@ class IoRun:
             scratch = stack.enter_context(scratch_folder(directory, io.size_bytes, self.journal))
             self._describe(scratch)
             target = stack.enter_context(io_target.opened(self.point, scratch, self.journal))
-            buffers_bytes = max(size * depth for size, depth in io.cells) + 2 * huge_pages.HUGE_PAGE_BYTES
+            possible = [(size, depth) for size, depth in io.cells if target.takes(size)]
+            buffers_bytes = max(size * depth for size, depth in possible) + 2 * huge_pages.HUGE_PAGE_BYTES
             huge = stack.enter_context(huge_pages.reserved(buffers_bytes, self.journal))
             self.seconds["prepare"] = time.monotonic() - start
-            cells = [self._cell(target, size, depth, huge) for size, depth in io.cells]
+            cells = [self._cell(target, size, depth, huge) for size, depth in possible]
             result = self._result(target, cells, huge)
         self.seconds["run"] = time.monotonic() - start - self.seconds["prepare"]
         self.workspace.write_json(RESULT, result)
@@ -69,13 +70,14 @@ class IoRun:
         options = [
             *target.options,
             f"--filename={target.file}",
+            f"--offset={target.offset_bytes}",
             f"--rw=rand{io.op}",
             f"--bs={request_bytes}",
             f"--iodepth={depth}",
             f"--size={io.size_bytes}",
-            f"--runtime={io.runtime_s}s",
+            f"--runtime={round(io.runtime_s * 1000)}ms",  # fio takes no fractions
             *(["--iomem=mmaphuge", f"--hugepage-size={huge_pages.HUGE_PAGE_BYTES}"] if huge else []),
-            *(["--end_fsync=1"] if io.op == "write" else []),
+            *(["--end_fsync=1"] if io.op == "write" and target.cached else []),
             "--invalidate=0",
             "--fallocate=none",
             "--lat_percentiles=1",
@@ -94,6 +96,7 @@ class IoRun:
             "status": "done",
             "error": None,
             "target": target.what,
+            "most_request_bytes": target.most_request_bytes,
             "buffers": "huge pages" if huge else "pages",
             "cells": cells,
         }

@@ -8,33 +8,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualblade.config import MIB
+from dualblade.claim import Claim
+from dualblade.config import MIB, StorageConfig
 from dualblade.errors import StorageError
 from dualblade.page_residency import resident_bytes
 from experiments import fio, loop_device
-from experiments.io_point import IoPoint
+from experiments.io_point import IoPath, IoPoint
 from experiments.journal import Journal
 
 FILE = "io"
+RING = "--ioengine=io_uring"
 FILL_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
 class IoTarget:
-    """A file or device that fio may overwrite from its start, and how it gets there.
+    """Bytes of a file or device from `offset_bytes` on that fio may overwrite, and how it gets there.
 
-    `cached` says whether the path goes through the page cache: what is read back must agree. `what` is for people.
+    `cached` says whether the path goes through the page cache: what is read back must agree. `cache` is the file whose
+    pages that would be, `file` itself if None. `what` is for people.
     """
 
     file: Path
     options: tuple[str, ...]
     cached: bool
     what: str
+    offset_bytes: int = 0
+    cache: Path | None = None
+    most_request_bytes: int | None = None
 
     def resident_bytes(self, size_bytes: int) -> int:
         """Bytes of it in the page cache now."""
-        with _opened(self.file) as fd:
-            return resident_bytes(fd, size_bytes)
+        with _opened(self.cache or self.file) as fd:
+            return resident_bytes(fd, size_bytes, self.offset_bytes)
 
     def forget(self, size_bytes: int) -> None:
         """Write it back and drop it from the page cache.
@@ -42,12 +48,16 @@ class IoTarget:
         Raises:
             StorageError: some of it stays.
         """
-        with _opened(self.file) as fd:
+        with _opened(self.cache or self.file) as fd:
             os.fsync(fd)
-            os.posix_fadvise(fd, 0, size_bytes, os.POSIX_FADV_DONTNEED)
-            left_bytes = resident_bytes(fd, size_bytes)
+            os.posix_fadvise(fd, self.offset_bytes, size_bytes, os.POSIX_FADV_DONTNEED)
+            left_bytes = resident_bytes(fd, size_bytes, self.offset_bytes)
         if left_bytes:
             raise StorageError(f"{left_bytes:,} bytes of {self.what} stay in the page cache; is it in use elsewhere?")
+
+    def takes(self, request_bytes: int) -> bool:
+        """Whether one request can be so large."""
+        return self.most_request_bytes is None or request_bytes <= self.most_request_bytes
 
 
 @contextlib.contextmanager
@@ -55,7 +65,7 @@ def opened(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget
     """The path's target, every block of it written once, in `scratch` where it is a file of ours.
 
     Raises:
-        StorageError: this machine does not have the path.
+        StorageError, ConfigurationError: this machine does not have the path, or the blocks named are not ours.
     """
     with _made(point, scratch, journal) as target:
         fill(target, point.io.size_bytes)
@@ -64,25 +74,64 @@ def opened(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget
 
 def fill(target: IoTarget, size_bytes: int) -> None:
     """Write it from end to end: what was never written may be answered without touching the medium."""
-    whole = [f"--filename={target.file}", "--rw=write", f"--bs={MIB}", "--iodepth=8", f"--size={size_bytes}"]
-    fio.run([*target.options, *whole, "--fallocate=none", "--end_fsync=1"], FILL_TIMEOUT_S)
+    request_bytes = min(MIB, target.most_request_bytes or MIB)
+    whole = ["--rw=write", f"--bs={request_bytes}", "--iodepth=8", f"--size={size_bytes}", "--fallocate=none"]
+    fio.run([*target.options, f"--filename={target.file}", f"--offset={target.offset_bytes}", *whole], FILL_TIMEOUT_S)
 
 
 @contextlib.contextmanager
 def _made(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget]:
-    path, file, ring = point.io.path, scratch / FILE, "--ioengine=io_uring"
+    path, file, size_bytes = point.io.path, scratch / FILE, point.io.size_bytes
     match path:
         case "ext4_buffered":
-            yield IoTarget(file, (ring, "--direct=0"), cached=True, what="a file through the page cache")
+            yield IoTarget(file, (RING, "--direct=0"), cached=True, what="a file through the page cache")
         case "ext4_direct":
-            yield IoTarget(file, (ring, "--direct=1"), cached=False, what="a file, O_DIRECT")
+            yield IoTarget(file, (RING, "--direct=1"), cached=False, what="a file, O_DIRECT")
+        case _ if point.storage.backend == "nvme":
+            with _claimed(point.storage, size_bytes) as (claim, blocks):
+                yield _on_namespace(path, claim, blocks)
         case "block_direct":
-            _reserve(file, point.io.size_bytes)
+            _reserve(file, size_bytes)
             with loop_device.attached(file, journal) as device:
                 what = "a loop device over a file, O_DIRECT"
-                yield IoTarget(device, (ring, "--direct=1"), cached=False, what=what)
+                yield IoTarget(device, (RING, "--direct=1"), cached=False, what=what)
         case _:
             raise StorageError(f"io.path={path} takes an NVMe device, and storage={point.storage.name} has none")
+
+
+def _on_namespace(path: IoPath, claim: Claim, blocks: range) -> IoTarget:
+    """The claimed blocks, by the block layer or past it."""
+    block_device, first_byte = claim.namespace.block_device, blocks.start * claim.identity.format.lba_bytes
+    if path == "block_direct":
+        what = "an NVMe namespace as block device, O_DIRECT"
+        return IoTarget(block_device, (RING, "--direct=1"), cached=False, what=what, offset_bytes=first_byte)
+    return IoTarget(
+        claim.namespace.character_device,
+        ("--ioengine=io_uring_cmd", "--cmd_type=nvme"),
+        cached=False,
+        what="an NVMe namespace by native commands",
+        offset_bytes=first_byte,
+        cache=block_device,
+        most_request_bytes=claim.identity.most_chunk_bytes,
+    )
+
+
+@contextlib.contextmanager
+def _claimed(storage: StorageConfig, size_bytes: int) -> Iterator[tuple[Claim, range]]:
+    """Blocks of the namespace that the configuration grants, ours alone, and deallocated at the end.
+
+    Should this process be killed, the record it keeps has the next claim deallocate them.
+    """
+    claim = Claim(storage)
+    try:
+        claim.reclaim()
+        blocks = claim.first_blocks(size_bytes)
+        record = claim.remember(blocks)
+        yield claim, blocks
+        claim.deallocate(blocks)
+        record.remove()
+    finally:
+        claim.close()
 
 
 def _reserve(file: Path, size_bytes: int) -> None:
