@@ -78,7 +78,7 @@ def plot(data: pd.DataFrame) -> Figure:
             axes.grid(visible=False, axis="y")
         if len(ssds) > 1:
             layers.set_title(ssd)
-    panels[-1, 0].set_xlabel("Time of a command by layer (%)")
+    panels[-1, 0].set_xlabel("Time by layer (%)")
     panels[-1, 1].set_xlabel("Device busy (%)")
     add_legend(figure)
     add_note(figure, trace_note(data))
@@ -105,5 +105,5 @@ def _draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _duration(us: float) -> str:
     if us == 0:
-        return "none at the device"
+        return "none"
     return f"{us / 1000:.1f} ms" if us >= 1000 else f"{us:.0f} us"
