@@ -223,7 +223,7 @@ class DeviceConfig:
     """
 
     name: str
-    link: Literal["host", "cuda", "paced"] = "host"
+    link: Literal["host", "cuda", "paced", "shared"] = "host"
     pace: LinkPace | None = None
     gpu: GpuConfig | None = None
     copy_threads: int = 2

@@ -22,6 +22,7 @@ class CudaLink:
 
     kind = "cuda"
     by_cpu = False
+    shares_memory = False
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

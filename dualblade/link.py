@@ -29,6 +29,7 @@ class Link(Protocol):
 
     kind: str
     by_cpu: bool  # the CPU does the copying, without a time of the link's own
+    shares_memory: bool  # there is nothing to copy: storage reads straight into the memory that the model computes in
 
     def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
         """Queue the copy of `pinned` to `device`; done when the call that this returns comes back."""
@@ -71,12 +72,14 @@ def open_link(config: DeviceConfig, device: torch.device) -> Link:
         )
     if config.link == "cuda":
         return CudaLink(device)
+    if config.link == "shared":
+        return SharedLink()
     return HostLink() if config.pace is None else PacedLink(config.pace)
 
 
 def link_to(device: torch.device) -> Link:
-    """The link that there is to `device`."""
-    return CudaLink(device) if device.type == "cuda" else HostLink()
+    """The link that there is to `device`: none, where the model computes in the host's memory."""
+    return CudaLink(device) if device.type == "cuda" else SharedLink()
 
 
 class HostLink:
@@ -84,6 +87,7 @@ class HostLink:
 
     kind = "host"
     by_cpu = True
+    shares_memory = False
 
     def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
         device.copy_(pinned)
@@ -104,6 +108,16 @@ class HostLink:
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+class SharedLink(HostLink):
+    """No link: CPU and GPU compute in the same memory, as on a Jetson, or the model runs on the CPU.
+
+    Reads land where the model takes them from. What it computed is gathered into a pinned buffer before it is written.
+    """
+
+    kind = "shared"
+    shares_memory = True
 
 
 class PacedLink(HostLink):

@@ -10,7 +10,7 @@ from dualblade.ledger import Ledger
 from dualblade.link import Link
 from dualblade.pinned import PinnedBuffer
 from dualblade.read_queue import Load, ReadQueue, rows_as_bytes, start_thread
-from dualblade.transfer import Finish, Transfer
+from dualblade.transfer import Finish, Queueing, Transfer
 
 # Whole tensors queued on the ring at once: K and V of this layer, and of the next.
 MOST_STARTED = 4
@@ -55,9 +55,14 @@ class MirrorReader:
                 return
 
     def _start(self, load: Load) -> None:
-        tensor, rows, device = load.transfer.tensor, load.transfer.rows, load.transfer.device
         with load.failing(), load.watch.on_storage(load.path, self._thread):
-            self._started.append((load, load.path.start_mirrored(tensor, rows, self.buffer, device, self._thread)))
+            self._started.append((load, self._queue(load.transfer, load.path)))
+
+    def _queue(self, transfer: Transfer, path: Queueing) -> Finish:
+        tensor, rows = transfer.tensor, transfer.rows
+        if transfer.shared:
+            return path.start_read(tensor, rows, transfer.shared, self._thread)
+        return path.start_mirrored(tensor, rows, self.buffer, transfer.device, self._thread)
 
     def _finish(self, load: Load, finish: Finish) -> None:
         with load.failing():

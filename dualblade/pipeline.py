@@ -136,6 +136,9 @@ class CopyThreads:
         if place.turn:
             place.turn.wait()
         self._ledger.reading(transfer)
+        if transfer.shared:
+            self._load_shared(transfer, transfer.shared, thread)
+            return
         data, watch = self._staged(transfer, thread), Stopwatch()
         with watch.on_storage(transfer.path, thread):
             transfer.path.read(transfer.tensor, transfer.rows, self.buffers[thread], thread)
@@ -144,6 +147,13 @@ class CopyThreads:
             transfer.wait_for_compute()
             self._link.start_up(transfer.device, self._as_rows(data, transfer.tensor))()
         self._ledger.read(transfer, thread, watch, data)
+
+    def _load_shared(self, transfer: Transfer, buffer: PinnedBuffer, thread: int) -> None:
+        watch = Stopwatch()
+        with watch.on_storage(transfer.path, thread):
+            transfer.path.read(transfer.tensor, transfer.rows, buffer, thread)
+        watch.copied_as_it_came()
+        self._ledger.read(transfer, thread, watch, transfer.device.reshape(-1).view(torch.uint8))
 
     def _staged(self, transfer: Transfer, thread: int) -> torch.Tensor:
         """The bytes of the thread's buffer that hold these rows."""

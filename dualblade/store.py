@@ -19,7 +19,7 @@ from dualblade.link import Link, link_to
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
-from dualblade.pinned import PinnedState, pinned_state
+from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state
 from dualblade.pipeline import CopyThreads
 from dualblade.placement import Placement
 from dualblade.read_ahead import ReadAhead, open_read_ahead
@@ -34,8 +34,11 @@ QUEUED_STORES = 4
 class _Slot:
     """Device memory for one layer's K and V, `[capacity, B, H, D]` each, and what is being loaded into it."""
 
-    def __init__(self, size_bytes: int, device: torch.device) -> None:
-        self.memory = [torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")]
+    def __init__(self, size_bytes: int, device: torch.device, *, shared: bool) -> None:
+        self.buffers = [PinnedBuffer(size_bytes) for _ in ("k", "v")] if shared else []
+        self.memory = [buffer.data for buffer in self.buffers] or [
+            torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")
+        ]
         self.layer: int | None = None
         self.rows = range(0)
         self.loads: Sequence[Future[None]] = ()
@@ -78,7 +81,9 @@ class KVStore:
         self._ahead: ReadAhead | None = None
         if read_ahead:
             self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
-        self._slots = [_Slot(geometry.largest_tensor_bytes, self.device) for _ in range(min(2, geometry.n_layers))]
+        slot_bytes = geometry.largest_tensor_bytes + 2 * storage.lba_bytes  # reads that land in it bring whole blocks
+        shared = self.link.shares_memory
+        self._slots = [_Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, geometry.n_layers))]
         self._current = self._slots[0]
         self._stores: deque[Future[None]] = deque()
 
@@ -214,7 +219,8 @@ class KVStore:
 
     @property
     def pinned(self) -> PinnedState:
-        return pinned_state([*self._threads.buffers, *([self._ahead.buffer] if self._ahead else [])])
+        slots = [buffer for slot in self._slots for buffer in slot.buffers]
+        return pinned_state([*self._threads.buffers, *slots, *([self._ahead.buffer] if self._ahead else [])])
 
     def placement(self, tensor: TensorId) -> tuple[str, Placement]:
         """The path that a tensor takes, and where on the device it lies."""
@@ -279,7 +285,15 @@ class KVStore:
         moment = self.moment if layer >= (self._current.layer or 0) else self.moment.next()
         computed = self.link.compute_so_far()
         transfers = [
-            Transfer(self._path(tensor), tensor, slot.rows, self._view(slot, tensor, len(slot.rows)), moment, computed)
+            Transfer(
+                self._path(tensor),
+                tensor,
+                slot.rows,
+                self._view(slot, tensor, len(slot.rows)),
+                moment,
+                computed,
+                slot.buffers[tensor.kind == "v"] if slot.buffers else None,
+            )
             for tensor in (TensorId(layer, "k"), TensorId(layer, "v"))
         ]
         slot.loads = self._start(transfers, self.policy.strategy(transfers[0].path.name, moment))
@@ -292,7 +306,9 @@ class KVStore:
         return self._threads.load(transfers, stagger=strategy == "cross")
 
     def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
-        memory = slot.memory[tensor.kind == "v"][: n_rows * self.geometry.row_bytes(tensor)]
+        start_byte = self._path(tensor).lead_bytes(tensor, slot.rows.start) if slot.buffers else 0
+        end_byte = start_byte + n_rows * self.geometry.row_bytes(tensor)
+        memory = slot.memory[tensor.kind == "v"][start_byte:end_byte]
         return memory.view(getattr(torch, self.geometry.dtype)).view(n_rows, *self.geometry.row_shape(tensor))
 
     def _path(self, tensor: TensorId) -> Path:

@@ -48,6 +48,8 @@ class Path(Protocol):
 class Queueing(Path, Protocol):
     """A path whose reads can be queued behind one another."""
 
+    def start_read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> Finish: ...
+
     def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]: ...
 
     def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish: ...
@@ -77,7 +79,8 @@ class Moment:
 class Transfer:
     """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage by `path`.
 
-    `wait_for_compute` makes the calling thread's copies follow what the device had been given to do until now.
+    `wait_for_compute` makes the calling thread's copies follow what the device had been given to do until now. `shared`
+    is the buffer that `device` lies in, where storage can read straight into it.
     """
 
     path: Path
@@ -86,3 +89,4 @@ class Transfer:
     device: torch.Tensor
     moment: Moment
     wait_for_compute: Callable[[], None]
+    shared: PinnedBuffer | None = None

@@ -14,11 +14,12 @@ import torch
 
 from dualblade.config import LinkPace, Pipeline, ReadAheadConfig, StorageConfig, VariantConfig
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.link import HostLink, Link, PacedLink
+from dualblade.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.store import KVStore
 
-SCHEDULES = 400  # of each pipeline
+PACE = LinkPace(gb_per_s=50.0, source="a test")
+SCHEDULES = 340  # of each pipeline
 LAYERS = 3
 STEPS = 3
 DELAYS_S = (0.0, 0.0, 0.0, 0.00005, 0.0003)
@@ -49,7 +50,7 @@ class Delays:
 def delays(monkeypatch: pytest.MonkeyPatch) -> Iterator[Delays]:
     delays = Delays()
     for owner, names in (
-        (NvmeDirect, ("read", "write", "start_piece", "start_mirrored")),
+        (NvmeDirect, ("read", "write", "start_read", "start_piece", "start_mirrored")),
         (HostLink, ("start_up", "start_down")),
         (PacedLink, ("start_up", "start_down")),
     ):
@@ -59,19 +60,20 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> Iterator[Delays]:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "paced", "threads"),
+    ("pipeline", "link", "threads"),
     [
-        ("intra", False, 2),
-        ("cross", True, 2),
-        ("adaptive", True, 3),
-        ("overlap_full", False, 2),
-        ("overlap_full", True, 2),
+        ("intra", HostLink(), 2),
+        ("cross", PacedLink(PACE), 2),
+        ("adaptive", PacedLink(PACE), 3),
+        ("overlap_full", HostLink(), 2),
+        ("overlap_full", SharedLink(), 2),
+        ("overlap_full", PacedLink(PACE), 2),
     ],
+    ids=lambda value: getattr(value, "kind", str(value)),
 )
 def test_every_byte_under_every_schedule(
-    disk_path: Path, delays: Delays, pipeline: Pipeline, paced: bool, threads: int
+    disk_path: Path, delays: Delays, pipeline: Pipeline, link: Link, threads: int
 ) -> None:
-    link: Link = PacedLink(LinkPace(gb_per_s=50.0, source="a test")) if paced else HostLink()
     ahead = ReadAheadConfig(pieces=3, piece_bytes=4096) if pipeline == "overlap_full" else None
     storage = StorageConfig("test", str(disk_path), chunk_bytes=4096, queue_depth=3)
     variant = VariantConfig("test", 0, "direct", pipeline=pipeline)

@@ -11,7 +11,7 @@ import torch
 from dualblade.config import LinkPace, Pipeline, ReadAheadConfig, StorageConfig, VariantConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, LayerShape, TensorId
-from dualblade.link import HostLink, Link, PacedLink
+from dualblade.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.store import KVStore
 from dualblade.variants import VARIANTS
@@ -37,6 +37,7 @@ def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor,
 
 LINKS: dict[str, Link] = {
     "host": HostLink(),
+    "shared": SharedLink(),
     "paced": PacedLink(LinkPace(gb_per_s=100.0, source="a test")),
 }
 
@@ -48,7 +49,9 @@ LINKS: dict[str, Link] = {
         ("none", "host", 1),
         ("adaptive", "host", 2),
         ("cross", "paced", 3),
+        ("cross", "shared", 2),
         ("overlap_full", "host", 2),
+        ("overlap_full", "shared", 2),
         ("overlap_full", "paced", 2),
     ],
 )
