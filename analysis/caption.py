@@ -111,7 +111,8 @@ def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> st
 def _paces(data: pd.DataFrame) -> str:
     """What is emulated by a clock: the storage of the direct path, the link."""
     storage = _each(optional(data, "config.storage.pace.name"))
-    link = _each(optional(data, "result.link.gb_per_s").dropna().map("{:g}".format))
+    links = sorted(set(optional(data, "result.link.gb_per_s").dropna()))
+    link = ", ".join(f"{rate:g}" for rate in links)
     source = _each(optional(data, "result.link.source"))
     parts = [f"storage paced as {storage}"] if storage else []
     parts += [f"link paced to {link} GB/s ({source})"] if link else ["link: the host's own copy"]

@@ -21,6 +21,7 @@ PIPELINE = "config.variant.pipeline"
 STORAGE = "config.storage.name"
 LINK = "config.device.pace.gb_per_s"
 POINT = [STORAGE, LINK, PIPELINE]
+SHORT = {"intra": "Intra", "cross": "Cross", "overlap_full": "overlap_full"}
 GAINS = (("cross", "intra"), ("overlap_full", "cross"))
 SUBJECT = (
     "Decode time per layer under each strategy, in units of what the storage alone needs (2b/S), over the ratio "
@@ -86,7 +87,7 @@ def plot(data: pd.DataFrame) -> Figure:
         _dress(time, gain, runs)
     panels[0, 0].set_ylabel("Time / (2b/S)")
     panels[1, 0].set_ylabel("Shorter by")
-    add_legend(figure, n_columns=2)
+    add_legend(figure, n_columns=3)
     add_note(figure, "Lines: model; marks: measured. " + overlap_note(data, POINT))
     return figure
 
@@ -95,7 +96,7 @@ def _draw_gain(axes: Axes, runs: pd.DataFrame, name: str, over: str, ratios: np.
     pairs = changes(runs, PIPELINE, name, over, "decode_s_per_token", ["ratio"])
     if pairs.empty:
         return
-    look = PIPELINES[name]._replace(label=f"{_short(name)} against {_short(over)}")
+    look = PIPELINES[name]._replace(label=f"{SHORT.get(name, name)} vs {SHORT.get(over, over)}")
     axes.plot(ratios, [overlap_model.gain(name, over, r) for r in ratios], color=look.color, linewidth=0.7, zorder=2)
     _mark(axes, summarise(pairs.assign(gain=-pairs["change"]), ["ratio"], "gain"), look)
 
@@ -122,9 +123,5 @@ def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
 
 
 def _looks(runs: pd.DataFrame) -> dict[str, Look]:
-    present = set(runs[PIPELINE])
-    return {name: look for name, look in PIPELINES.items() if name in present}
-
-
-def _short(name: str) -> str:
-    return {"intra": "Intra", "cross": "Cross"}.get(name, name)
+    present = [name for name in PIPELINES if name in set(runs[PIPELINE])]
+    return {name: PIPELINES[name]._replace(label=SHORT.get(name, name)) for name in present}

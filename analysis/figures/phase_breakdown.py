@@ -45,10 +45,10 @@ def plot(data: pd.DataFrame) -> Figure:
     for axes, phase in zip(panels[:, 0], PHASES, strict=True):
         _draw(axes, data, phase)
         axes.set_ylabel(f"Share of {phase}")
-        axes.set_ylim(0, 1.1)
+        axes.set_ylim(0, 1.15)
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     _name_bars(panels[-1, 0], data)
-    add_legend(figure, n_columns=4)
+    add_legend(figure, n_columns=2)
     add_note(figure, note(data))
     return figure
 
@@ -101,7 +101,7 @@ def _name_bars(axes: Axes, data: pd.DataFrame) -> None:
     for variant in dict.fromkeys(label for label, _, _ in bars):
         places = [place for place, (label, _, _) in enumerate(bars) if label == variant]
         axes.annotate(
-            variant,
+            variant.replace("-Only", "-\nOnly"),
             xy=(sum(places) / len(places), 0),
             xycoords=("data", "axes fraction"),
             xytext=(0, -21),

@@ -93,9 +93,9 @@ def test_marks_lie_on_the_model_when_runs_take_its_time(tmp_path: Path) -> None:
     time, gain = figure_of(model_figure, tmp_path).axes
     for name in ("intra", "cross", "overlap_full"):
         expected = {link / S: overlap_model.LAYER_S[name](0.5, 1, link / S) for link in LINKS}
-        assert marks(time)[style.PIPELINES[name].label] == {r: pytest.approx(units) for r, units in expected.items()}
+        assert marks(time)[model_figure.SHORT[name]] == {r: pytest.approx(units) for r, units in expected.items()}
     against = {link / S: overlap_model.gain("cross", "intra", link / S) for link in LINKS}
-    assert marks(gain)["Cross against Intra"] == {r: pytest.approx(share) for r, share in against.items()}
+    assert marks(gain)["Cross vs Intra"] == {r: pytest.approx(share) for r, share in against.items()}
 
 
 def test_pipeline_is_drawn_over_alpha_for_each_storage(tmp_path: Path) -> None:
