@@ -3,7 +3,7 @@
 K and V of a layer go to two of them (paper, "Adaptive pipeline"). Overlap-Intra lets their storage reads run at once;
 where the link has one DMA engine the copies then follow one after the other. Overlap-Cross holds the second read back
 until the first tensor goes over the link, so that storage and link work at the same time. A layer is loaded when the
-one before it has arrived, as FlexLLMGen does it; the store sees to that.
+one before it has arrived, as FlexLLMGen does it.
 
 Whatever reads or writes a tensor first waits for the last write to it that was submitted before; so an append is on
 storage before the next read of the same extent begins. Appended rows have threads of their own (FlexLLMGen's shared
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 import torch
@@ -69,20 +69,30 @@ class CopyThreads:
         """The last write to a tensor that was queued."""
         return self._last_write.get(tensor)
 
-    def load(self, transfers: Sequence[Transfer], *, stagger: bool) -> list[Future[None]]:
-        """Queue storage -> pinned -> device for K and V of a layer; with `stagger`, by Overlap-Cross."""
+    def load(
+        self, transfers: Sequence[Transfer], before: Sequence[Future[None]] = (), *, stagger: bool
+    ) -> list[Future[None]]:
+        """Queue storage -> pinned -> device for K and V of a layer; with `stagger`, by Overlap-Cross.
+
+        They begin when the loads `before` them, which were queued earlier, have come to their end.
+        """
         loads: list[Future[None]] = []
-        before: _Place | None = None
+        last: _Place | None = None
         for transfer in transfers:
-            place = _Place(turn=before.on_link if before and stagger else None)
-            loads.append(self._submit_load(transfer, place))
-            before = place
+            place = _Place(turn=last.on_link if last and stagger else None)
+            loads.append(self._submit_load(transfer, place, before))
+            last = place
         return loads
 
-    def _submit_load(self, transfer: Transfer, place: _Place) -> Future[None]:
+    def _submit_load(self, transfer: Transfer, place: _Place, before: Sequence[Future[None]]) -> Future[None]:
         """Whatever becomes of this load, also when it never begins, the one after it gets its turn."""
         thread = self._thread(transfer.tensor)
-        load = self._submit(transfer.tensor, thread, lambda: self._load(transfer, thread, place))
+
+        def task() -> None:
+            wait(before)
+            self._load(transfer, thread, place)
+
+        load = self._submit(transfer.tensor, thread, task)
         load.add_done_callback(lambda _: place.on_link.set())
         return load
 

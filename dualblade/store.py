@@ -172,10 +172,8 @@ class KVStore:
                 slot = self._spare()
                 self._load(layer, slot)
             self._current = slot
-            if self.policy.name == "overlap_full":  # else a layer is loaded when the one before has arrived
-                self._prefetch_after(layer)
-            self._await(slot)
             self._prefetch_after(layer)
+            self._await(slot)
             rows = len(slot.rows) + room_tokens
             return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
 
@@ -296,14 +294,18 @@ class KVStore:
             )
             for tensor in (TensorId(layer, "k"), TensorId(layer, "v"))
         ]
-        slot.loads = self._start(transfers, self.policy.strategy(transfers[0].path.name, moment))
-        watch(self.policy, transfers, slot.loads)
+        strategy = self.policy.strategy(transfers[0].path.name, moment)
+        before = () if strategy == "overlap_full" or slot is self._current else self._current.loads
+        slot.loads = self._start(transfers, strategy, before)
+        watch(self.policy, transfers, slot.loads, before)
 
-    def _start(self, transfers: Sequence[Transfer], strategy: Strategy) -> list[Future[None]]:
-        """Load K and V of a layer; what cannot be read ahead goes through the copy threads."""
+    def _start(
+        self, transfers: Sequence[Transfer], strategy: Strategy, before: Sequence[Future[None]]
+    ) -> list[Future[None]]:
+        """Load K and V of a layer after those `before` it; what cannot be read ahead goes through the copy threads."""
         if self._ahead and strategy == "overlap_full" and isinstance(transfers[0].path, Queueing):
             return [self._ahead.load(transfer, self._threads.last_write(transfer.tensor)) for transfer in transfers]
-        return self._threads.load(transfers, stagger=strategy == "cross")
+        return self._threads.load(transfers, before, stagger=strategy == "cross")
 
     def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
         start_byte = self._path(tensor).lead_bytes(tensor, slot.rows.start) if slot.buffers else 0

@@ -60,13 +60,19 @@ def policy(variant: VariantConfig) -> Policy:
     return Fixed(variant.pipeline)
 
 
-def watch(policy: Policy, transfers: Sequence[Transfer], loads: Sequence[Future[None]]) -> None:
-    """Tell the policy, once these loads of one layer are all done, how long they took from now on."""
+def watch(
+    policy: Policy, transfers: Sequence[Transfer], loads: Sequence[Future[None]], before: Sequence[Future[None]]
+) -> None:
+    """Tell the policy, once these loads of one layer are all done, how long they took after those `before` them."""
     start_ns = time.monotonic_ns()
     left = len(loads)
     lock = threading.Lock()
     first = transfers[0]
     size_bytes = sum(transfer.device.nbytes for transfer in transfers)
+
+    def begin(load: Future[None]) -> None:
+        nonlocal start_ns
+        start_ns = time.monotonic_ns()
 
     def done(load: Future[None]) -> None:
         nonlocal left
@@ -76,5 +82,7 @@ def watch(policy: Policy, transfers: Sequence[Transfer], loads: Sequence[Future[
         if last and not any(load.cancelled() or load.exception() for load in loads):
             policy.observe(first.path.name, first.moment, size_bytes, (time.monotonic_ns() - start_ns) / 1e9)
 
+    for load in before:
+        load.add_done_callback(begin)
     for load in loads:
         load.add_done_callback(done)
