@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dualblade.errors import DualBladeError
+from experiments import all_experiments
 from experiments.dry_run import FLAG, report
 from experiments.errors import MachineError
 from experiments.hierarchy import enter_scope
@@ -37,6 +38,8 @@ def main() -> int:
     """0: every point has a result; 1: some failed, or the configuration cannot be used; 130: interrupted."""
     if FLAG in sys.argv:
         return _dry_run()
+    if all_experiments.FLAG in sys.argv:
+        return all_experiments.run_all(sys.argv[1:])
     enter_scope(["-m", "experiments.run", *sys.argv[1:]])
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _end)

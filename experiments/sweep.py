@@ -16,6 +16,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from experiments import all_experiments
 from experiments.engine import PROJECT
 from experiments.io_point import available
 
@@ -46,6 +47,8 @@ def count_points(config: DictConfig) -> int:
 
 def compose_points(overrides: Sequence[str]) -> list[dict[str, Any]]:
     """The configurations that `experiments.run -m OVERRIDES` would run, in its order."""
+    if parts := all_experiments.parts(overrides):
+        return [config for part in parts for config in compose_points(part)]
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         fixed = [override for override in overrides if not _parse(override).is_sweep_override()]

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.figures.__main__ import FIGURES
 from dualblade.config import GB, GIB, DeviceConfig, ModelConfig, StorageConfig, VariantConfig, WorkloadConfig
 from experiments.point import Point
 from experiments.points import AnyPoint, from_config
 from experiments.sweep import CONF, compose_points
 
+ALL = ["+experiment=all"]
 VARIANTS = ["baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade"]
 WRANGLING = {
     "em_fodors_zagats": (744, 3),
@@ -137,7 +139,7 @@ def test_text_has_a_prompt_for_every_sequence() -> None:
     assert all(lines)
 
 
-@pytest.mark.parametrize("experiment", choices("experiment"))
+@pytest.mark.parametrize("experiment", [name for name in choices("experiment") if name != "all"])
 def test_an_experiment_sweeps_distinct_points_under_its_own_name(experiment: str) -> None:
     points = sweep(experiment)
     assert {point.config["experiment"] for point in points} == {experiment}
@@ -165,6 +167,21 @@ def test_the_embedded_sweep_has_all_variants_at_seven_limits_or_more() -> None:
     limits = {name: {p.memory_gb for p in points if p.run.variant.name == name} for name in VARIANTS}
     assert all(len(gb) >= 7 for gb in limits.values())
     assert {point.run.model.name for point in points} == {"opt_6_7b"}
+
+
+def test_all_is_every_figures_experiment_at_reduced_size() -> None:
+    points = [config for testbed in ("local", "guest") for config in compose_points([*ALL, f"testbed={testbed}"])]
+    measured = {str(config["experiment"]) for config in points}
+    from_the_default_sweeps = {"thrashing", "e2e_latency", "hit_rate", "e2e_latency_guest", "hit_rate_guest"}
+    assert set(FIGURES) - measured == from_the_default_sweeps
+    assert {config["repetition"] for config in points} == {0}
+
+
+def test_all_in_a_guest_is_on_its_ssds_alone() -> None:
+    configs = compose_points([*ALL, "testbed=guest"])
+    assert {config["testbed"]["name"] for config in configs} == {"guest"}
+    assert {config["storage"]["name"] for config in configs} <= {"ssd_a", "ssd_b"}
+    assert all(from_config(config).guest for config in configs)
 
 
 def test_an_override_narrows_an_experiment() -> None:
