@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from experiments import virtual_machine
 from experiments.errors import RunError
 from experiments.guest import Guest, GuestTestbed
 from experiments.journal import Journal
+from experiments.kernel import CACHE
 from experiments.point import Point, Settings
 from experiments.results import Results
 from experiments.sweep import compose_points
 
+T = TypeVar("T")
 VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")
 TINY = (
     "model.n_layers=8",
@@ -94,6 +104,42 @@ def test_guest_that_hangs_costs_its_point_alone(guest: Guest, tmp_path: Path, mo
     record = results.find(point)
     assert record is not None and record.failed and "Linux version" in (record.folder / "guest.log").read_text()
     assert guest.run(["echo", "alive"]) == (0, "alive\n")
+
+
+def test_killed_harness_leaves_no_guest(tmp_path: Path) -> None:
+    """The machine dies with its harness, and the next harness removes its images."""
+    if missing := virtual_machine.missing_tool():
+        pytest.skip(f"no guest can be booted: {missing}")
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "experiments.run", "testbed=guest", "storage=ssd_a", f"results_dir={tmp_path}"]
+    harness = subprocess.Popen(command, env={**os.environ, "DUALBLADE_STATE_DIR": str(state)})
+    (folder,) = wait_for(lambda: [path for path in CACHE.glob(f"run-{harness.pid}-*") if machines(path)])
+    harness.kill()
+    harness.wait()
+    wait_for(lambda: not machines(folder))
+    assert (folder / "ssd_a.img").exists()
+    assert Journal(state / "journal.json").clear() > 0
+    assert not folder.exists()
+
+
+def wait_for(condition: Callable[[], T], timeout_s: float = 60.0) -> T:
+    """What the condition gives once it is true."""
+    ends_at = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
+    return value
+
+
+def machines(folder: Path) -> list[int]:
+    """Processes that run a guest from this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().split(b"\0")
+            if b"qemu" in words[0] and any(str(folder).encode() in word for word in words):
+                found.append(int(path.parent.name))
+    return found
 
 
 def borrowed(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GuestTestbed:

@@ -42,6 +42,18 @@ def fake_harness(body: str) -> None:
     Path("experiments/run.py").write_text(body)
 
 
+def test_where_memory_cannot_be_limited_the_default_sweep_runs_in_the_guest(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sweep, "why_not_here", lambda: "memory cannot be limited: no reason")
+    monkeypatch.setattr(sweep.virtual_machine, "missing_tool", lambda: None)
+    fake_harness("import sys; print(sys.argv[1:])")
+    main([])
+    out, _ = capfd.readouterr()
+    assert "in the guest, on an emulated SSD" in out and "memory cannot be limited: no reason" in out
+    assert "['+experiment=default_guest']" in out
+
+
 @pytest.mark.usefixtures("no_sweep")
 def test_results_are_drawn_and_named_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     write_sweep(Path("results"))
