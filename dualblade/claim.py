@@ -120,6 +120,7 @@ class Claim:
     def reclaim(self) -> list[Deallocation]:
         """Deallocate what killed runs left within the claim; a record goes when all that it names has gone."""
         done = []
+        leftovers.remove_halves(self._records)
         for record, blocks in self.left_behind():
             done.append(self.deallocate(blocks))
             if blocks == record.leftover.blocks:
@@ -145,9 +146,10 @@ class Claim:
             nvme_command.deallocate(self.fd, self.identity.nsid, [part])
         checked = zero = 0
         for piece in self._pieces(blocks):
-            data = nvme_command.read(self.fd, self.identity.nsid, piece.start, len(piece), block_format.lba_bytes)
-            checked += len(data)
-            zero += data.count(0)
+            with contextlib.suppress(StorageError):  # a block that cannot be read shows nothing
+                data = nvme_command.read(self.fd, self.identity.nsid, piece.start, len(piece), block_format.lba_bytes)
+                checked += len(data)
+                zero += data.count(0)
         return Deallocation(len(blocks) * block_format.lba_bytes, checked, zero, block_format.reads_zeroes)
 
     def _pieces(self, blocks: range) -> Iterator[range]:
@@ -192,8 +194,10 @@ def reclaim(storage: StorageConfig) -> None:
 
     Where it is not (the device is gone, or still busy with a killed run's commands) the record stays for the next run.
     """
+    records = Path(storage.records or storage.directory)
+    leftovers.remove_halves(records)
     with contextlib.suppress(StorageError, ConfigurationError):
-        if leftovers.exist(Path(storage.records or storage.directory)):
+        if leftovers.exist(records):
             claim = Claim(storage)
             try:
                 claim.reclaim()

@@ -6,7 +6,6 @@ FOLDER is where results and KV files go. Exits with 1 when something is missing 
 from __future__ import annotations
 
 import errno
-import glob
 import importlib.util
 import os
 import platform
@@ -21,6 +20,7 @@ from pathlib import Path
 from dualblade import probes
 from dualblade.budget import measure_budget
 from dualblade.cgroups import memory_directories
+from dualblade.namespace import namespaces
 
 GB = 10**9
 MIB = 2**20
@@ -135,11 +135,12 @@ def check_cachestat() -> Check:
 
 
 def check_nvme() -> Check:
-    nodes = sorted(glob.glob("/dev/nvme*n*") + glob.glob("/dev/ng*n*"))
-    closed = [node for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
+    present = namespaces()
+    closed = [str(n.character_device) for n in present if not os.access(n.character_device, os.R_OK | os.W_OK)]
     if closed:
         return Check("NVMe namespaces", False, f"no access to {', '.join(closed)}", "run as root")
-    return Check("NVMe namespaces", bool(nodes), ", ".join(nodes) or "none", "attach an SSD, or emulate one with qemu")
+    names = ", ".join(f"{namespace.character_device} (serial {namespace.serial})" for namespace in present)
+    return Check("NVMe namespaces", bool(present), names or "none", "attach an SSD, or take testbed=guest")
 
 
 def check_tracing() -> Check:

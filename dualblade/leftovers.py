@@ -6,6 +6,7 @@ only within the range that the next run has claimed itself: elsewhere somebody m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -16,6 +17,7 @@ from pathlib import Path
 from dualblade.errors import StorageError
 
 _PATTERN = ".raw-writes-*.json"
+_HALVES = ".raw-writes-*.partial"
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,14 @@ class Record:
             StorageError: the folder takes no file.
         """
         record = cls(folder / f".raw-writes-{uuid.uuid4().hex}.json", leftover)
+        partial = record._path.with_suffix(f".{os.getpid()}.partial")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with open(record._path, "x") as file:
+            with open(partial, "x") as file:
                 json.dump(asdict(leftover), file)
                 file.flush()
                 os.fsync(file.fileno())
+            partial.replace(record._path)
             _make_name_last(folder)
         except OSError as error:
             raise StorageError(
@@ -73,18 +77,21 @@ def exist(folder: Path) -> bool:
     return any(folder.glob(_PATTERN))
 
 
-def records(folder: Path, wwid: str) -> Iterator[Record]:
-    """Those about the namespace `wwid`; what cannot be read (a run killed while it wrote, before any block) goes."""
-    for path in sorted(folder.glob(_PATTERN)):
-        try:
-            record = Record(path, Leftover(**json.loads(path.read_text())))
-        except FileNotFoundError:
-            continue
-        except (ValueError, TypeError):
+def remove_halves(folder: Path) -> None:
+    """Remove what runs left that were killed while they wrote their record: they had not written anything else yet."""
+    for path in folder.glob(_HALVES):
+        pid = path.name.split(".")[-2]
+        if not Path("/proc", pid).exists():
             path.unlink(missing_ok=True)
-            continue
-        if record.leftover.wwid == wwid:
-            yield record
+
+
+def records(folder: Path, wwid: str) -> Iterator[Record]:
+    """Those about the namespace `wwid`."""
+    for path in sorted(folder.glob(_PATTERN)):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+            record = Record(path, Leftover(**json.loads(path.read_text())))
+            if record.leftover.wwid == wwid:
+                yield record
 
 
 def _make_name_last(folder: Path) -> None:

@@ -84,6 +84,9 @@ GUEST_SSDS = {
         read_error_lbas=(BAD_READ_LBA,),
         write_error_lbas=(BAD_WRITE_LBA,),
     ),
+    "ssd_spare": EmulatedSsd(
+        "DUALBLADE-SPARE", 128, 16, lba_bytes=4096, mdts_kib=128, queue_pairs=2
+    ),  # to be pulled out
 }
 
 

@@ -68,7 +68,7 @@ def test_a_device_without_anything_on_it_is_taken(refusals: dict[str, str | None
 def direct_path(guest: Guest, refusals: dict[str, str | None]) -> dict[str, Any]:
     """By serial: what the device path script found on each SSD (512 KiB of MDTS and blocks of 4096; 16 KiB and 512)."""
     arguments = []
-    for ssd in guest.machine.hardware.ssds.values():
+    for ssd in map(guest.machine.hardware.ssds.__getitem__, ("ssd_a", "ssd_b")):
         bad = [next(iter(lbas), 0) for lbas in (ssd.read_error_lbas, ssd.write_error_lbas)]
         arguments.append(":".join(map(str, (ssd.serial, ssd.lba_bytes, *bad))))
     return python(guest, "guest_direct_path.py", str(KILLS), *arguments)

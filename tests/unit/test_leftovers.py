@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualblade.errors import StorageError
-from dualblade.leftovers import Leftover, Record, exist, records
+from dualblade.leftovers import Leftover, Record, exist, records, remove_halves
 
 DEVICE, OTHER = "eui.0025385b71b00c31", "eui.0025385b71b00c32"
 
@@ -30,12 +32,24 @@ def test_a_record_is_there_until_it_is_removed(tmp_path: Path) -> None:
     assert exist(folder), "the other device's"
 
 
-@pytest.mark.parametrize("content", ["", '{"wwid": "eui.0', "[]", '{"blocks": 1}'])
-def test_half_a_record_is_no_record(tmp_path: Path, content: str) -> None:
-    """It is complete on disk before the first block is written, so half of one stands for none."""
+def test_half_a_record_is_no_record_and_goes_with_its_writer(tmp_path: Path) -> None:
+    """It is complete on disk before the first block is written; a run may be writing one just now."""
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    halves = [tmp_path / f".raw-writes-1234.{pid}.partial" for pid in (dead.pid, os.getpid())]
+    for half in halves:
+        half.write_text('{"wwid": "eui.0')
+    remove_halves(tmp_path)
+    assert [half.exists() for half in halves] == [False, True]
+    assert not exist(tmp_path)
+    assert list(records(tmp_path, DEVICE)) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"blocks": 1}'])
+def test_what_is_no_record_is_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / ".raw-writes-1.json").write_text(content)
     assert list(records(tmp_path, DEVICE)) == []
-    assert not exist(tmp_path)
+    assert exist(tmp_path)
 
 
 def test_a_folder_that_takes_no_file_is_refused(tmp_path: Path) -> None:
