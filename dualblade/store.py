@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 
 import torch
@@ -44,8 +44,14 @@ class _Slot:
         self.loads: Sequence[Future[None]] = ()
 
     def wait(self) -> None:
+        """Until K and V are there; raises what went wrong with them."""
         for load in self.loads:
             load.result()
+
+    def empty(self) -> None:
+        """Let what is on its way arrive, or fail, and forget it."""
+        wait(self.loads)
+        self.layer, self.loads = None, ()
 
 
 class KVStore:
@@ -181,8 +187,10 @@ class KVStore:
         try:
             with self.activity.waiting_for("read"):
                 slot.wait()
-        except IntegrityError:
-            self.synchronize()  # raises the failed store, when that is why there is nothing to read
+        except Exception as error:
+            slot.empty()  # it is raised here, once; the other layers can still be read
+            if isinstance(error, IntegrityError):
+                self.synchronize()  # raises the failed store, when that is why there is nothing to read
             raise
 
     def _prefetch_after(self, layer: int) -> None:
@@ -277,7 +285,7 @@ class KVStore:
         return next((slot for slot in self._slots if slot is not self._current), self._current)
 
     def _load(self, layer: int, slot: _Slot) -> None:
-        slot.wait()
+        slot.empty()
         slot.layer = layer
         slot.rows = self.geometry.visible_rows(layer, self.lengths[layer])
         moment = self.moment if layer >= (self._current.layer or 0) else self.moment.next()

@@ -121,6 +121,36 @@ def test_a_failed_write_is_raised_and_its_rows_are_never_served(
                 assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "link"),
+    [("cross", "paced"), ("overlap_full", "host"), ("overlap_full", "shared"), ("overlap_full", "paced")],
+)
+def test_a_failed_read_is_raised_and_the_layers_after_it_still_come(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline, link: str
+) -> None:
+    geometry = KVGeometry.uniform(3, 1, 512, batch_size=4, capacity_tokens=16)
+    ahead = ReadAheadConfig(pieces=2, piece_bytes=4096)
+    with KVStore(geometry, storage(disk_path), link=LINKS[link], read_ahead=ahead) as store:
+        store.bind(dataclasses.replace(VARIANTS["nvme_direct_only"], pipeline=pipeline), 0)
+        kept = {layer: rows(geometry, layer, 8) for layer in range(3)}
+        for layer, new in kept.items():
+            store.prefill(layer, *new)
+        store.synchronize()
+        direct = store.paths["direct"]
+        assert isinstance(direct, NvmeDirect)
+        real_span = direct._span
+        bad_span = dataclasses.replace(real_span(TensorId(1, "k"), range(8)), offset_bytes=1 << 40)
+        monkeypatch.setattr(
+            direct, "_span", lambda tensor, rows: bad_span if tensor == (1, "k") else real_span(tensor, rows)
+        )
+        for layer in (0, 2, 0):
+            for got, expected in zip(store.fetch(layer), kept[layer], strict=True):
+                assert torch.equal(got, expected)
+            with pytest.raises(StorageError, match="outside the extents"):
+                store.fetch(1)
+        monkeypatch.undo()
+
+
 def test_bytes_changed_behind_our_back_are_not_served(disk_path: Path) -> None:
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
     with KVStore(geometry, storage(disk_path)) as store:
