@@ -13,6 +13,7 @@ from experiments.engine import PROJECT
 
 FLAG = "+experiment=all"
 FILE = PROJECT / "conf/experiment/all.yaml"
+MULTIRUN = ("-m", "--multirun")
 INTERRUPTED = 130
 
 
@@ -20,7 +21,7 @@ def parts(overrides: Sequence[str]) -> list[list[str]]:
     """Overrides of each experiment that `+experiment=all` among the overrides stands for; none without it."""
     if FLAG not in overrides:
         return []
-    others = [override for override in overrides if override != FLAG]
+    others = [override for override in overrides if override not in (FLAG, *MULTIRUN)]
     testbed = next((other.partition("=")[2] for other in reversed(others) if other.startswith("testbed=")), "local")
     experiments: dict[str, list[str]] = yaml.safe_load(FILE.read_text())[testbed]
     return [[f"+experiment={name}", *reduced, *others] for name, reduced in experiments.items()]
@@ -40,7 +41,7 @@ def run_all(overrides: Sequence[str]) -> int:
 
 def _run(part: list[str]) -> int:
     """A signal that reaches this process only is passed on, and the child is given the time to tidy up."""
-    child = subprocess.Popen([sys.executable, "-m", "experiments.run", *part])
+    child = subprocess.Popen([sys.executable, "-m", "experiments.run", MULTIRUN[0], *part])
     try:
         return child.wait()
     except BaseException as error:
