@@ -71,7 +71,7 @@ def direct_path(guest: Guest, refusals: dict[str, str | None]) -> dict[str, Any]
     for ssd in map(guest.machine.hardware.ssds.__getitem__, ("ssd_a", "ssd_b")):
         bad = [next(iter(lbas), 0) for lbas in (ssd.read_error_lbas, ssd.write_error_lbas)]
         arguments.append(":".join(map(str, (ssd.serial, ssd.lba_bytes, *bad))))
-    return python(guest, "guest_direct_path.py", str(KILLS), *arguments)
+    return python(guest, "guest_direct_path.py", str(KILLS), *arguments, timeout_s=300 + 10 * KILLS)
 
 
 @pytest.mark.parametrize("name", ["ssd_a", "ssd_b"])
