@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.change import VARIANT
 from analysis.claims import Claim, Finding, Untestable, graded
-from analysis.evidence import Setup
+from analysis.evidence import UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, share
 from analysis.load import optional
+from analysis.selection import comparable, limited
 from analysis.stats import interval
 
 
 def share_of_disk(claim: Claim, setup: Setup) -> Finding:
     """C10: the Baseline's storage stalls as a share of decode, at the lowest limit and at the highest."""
-    runs = setup.comparable
-    runs = runs[runs["config.variant.name"] == "baseline"]
+    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & _stalled(setup.runs, "decode").notna()]
+    runs = comparable(limited(runs)).runs
+    runs = runs[runs[VARIANT] == "baseline"]
     stalls = {phase: _stalled(runs, phase) for phase in ("prefill", "decode")}
-    runs = runs[stalls["decode"].notna()]
     if runs["memory_gb"].nunique() < 2:
         raise Untestable("it takes Baseline runs at a low and a high memory limit that recorded where time went")
     low, high = (runs[runs["memory_gb"] == limit].index for limit in (runs["memory_gb"].min(), runs["memory_gb"].max()))

@@ -31,7 +31,8 @@ def layer_paths(runs: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, len(variants), sharey=True, squeeze=False)[0]
     codes = [*PATHS]
     for axes, name in zip(panels, variants, strict=True):
-        one_each = runs[runs["config.variant.name"] == name].drop_duplicates("memory_gb").sort_values("memory_gb")
+        mine = runs[runs["config.variant.name"] == name].sort_values("environment.started_at")
+        one_each = mine.drop_duplicates("memory_gb", keep="last").sort_values("memory_gb")
         image = np.array([[_code(path, codes) for path in plan] for plan in one_each["result.plan.layers"]]).T
         colors = ListedColormap([color for _, color in (*PATHS.values(), OTHER)])
         axes.imshow(image, cmap=colors, vmin=0, vmax=len(codes), aspect="auto", origin="lower", interpolation="none")
