@@ -227,6 +227,11 @@ def test_a_copy_in_host_memory_is_no_link(tmp_path: Path) -> None:
         assert "no link to overlap" in verdict_of(claim, tmp_path).finding.reason
 
 
+def test_results_from_before_the_pipeline_are_no_obstacle(tmp_path: Path) -> None:
+    write_run(tmp_path, "dual_blade", config={"device.link": "cuda"})
+    assert verdict_of("C17", tmp_path).verdict is Verdict.NOT_TESTABLE
+
+
 def test_ratios_without_a_limit_pair_up_by_the_variants_other_settings(tmp_path: Path) -> None:
     for knob in ("0%", "50%"):
         for pipeline, seconds in (("adaptive", 0.9), ("intra", 1.0)):
