@@ -74,7 +74,7 @@ PIPELINES = {
     "intra": Look("Overlap-Intra", "#000000", "o", "-"),
     "cross": Look("Overlap-Cross", "#0072B2", "^", "-.", hollow=True),
     "adaptive": Look("adaptive", "#D55E00", "D", "-"),
-    "overlap_full": Look("overlap_full (beyond the paper)", "#009E73", "v", ":"),
+    "overlap_full": Look("overlap_full (ours)", "#009E73", "v", ":"),
 }
 PHASE_PARTS = {
     "compute": ("compute", "#BBBBBB", ""),

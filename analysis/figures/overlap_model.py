@@ -111,7 +111,7 @@ def _mark(axes: Axes, points: pd.DataFrame, look: Look) -> None:
 def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
     paced = optional(runs, "config.storage.pace.name").notna().any()
     rate = f"S = {runs['s'].iloc[0]:.2g} GB/s"
-    time.set_title(f"paced storage (emulated), {rate}" if paced else f"this host's disk, {rate}")
+    time.set_title(f"paced storage (emulated)\n{rate}" if paced else f"this host's disk\n{rate}")
     time.set_ylim(0)
     gain.set_ylim(0)
     gain.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
@@ -119,7 +119,7 @@ def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
     gain.xaxis.set_major_locator(FixedLocator(sorted(runs["ratio"].unique())))
     gain.xaxis.set_minor_locator(NullLocator())
     gain.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
-    gain.set_xlabel("Link rate / storage rate (D/S)")
+    gain.set_xlabel("Link / storage (D/S)")
 
 
 def _looks(runs: pd.DataFrame) -> dict[str, Look]:
