@@ -40,9 +40,14 @@ def select(results: Results) -> Selection:
         return Selection(runs)
     setup = [column for column in setup_columns(runs) if not column.startswith("config.storage.")]
     chosen = largest(runs, setup, (PIPELINE, STORAGE, "alpha"))
-    if chosen.runs["alpha"].nunique() < 2 or chosen.runs[PIPELINE].nunique() < 2:
-        return chosen._replace(runs=runs.head(0))
-    return chosen
+    few = chosen.runs.groupby(STORAGE).filter(lambda group: not _is_a_curve(group))
+    sentences = tuple(f"too few runs of storage {name} for a curve" for name in few[STORAGE].unique())
+    return chosen._replace(runs=chosen.runs.drop(few.index), missing=sentences)
+
+
+def _is_a_curve(runs: pd.DataFrame) -> bool:
+    """Two values of alpha, and a pipeline beside off."""
+    return runs["alpha"].nunique() > 1 and OFF in set(runs[PIPELINE]) and runs[PIPELINE].nunique() > 1
 
 
 def caption(data: pd.DataFrame) -> str:
