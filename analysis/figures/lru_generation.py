@@ -40,7 +40,7 @@ def plot(data: pd.DataFrame) -> Figure:
         draw_curve(hit_rate, runs, "decode_hit_rate", _look(variant, lru))
     latency_axis(decode, "Decode (s/token)")
     hit_rate_axis(hit_rate)
-    finish_memory_axis((decode, hit_rate), data, mark_height=0.12)
+    finish_memory_axis((decode, hit_rate), data, mark_height=0.85)
     add_legend(figure)
     add_note(figure, note(data))
     return figure
