@@ -12,6 +12,7 @@ import pytest
 
 from dualblade.errors import StorageError
 from experiments import io_target
+from experiments.host import Host
 from experiments.io_point import IoPoint
 from experiments.io_run import IoRun
 from experiments.journal import Journal
@@ -71,7 +72,7 @@ def test_a_direct_path_that_is_not_direct_fails(disk_path: Path, monkeypatch: py
     opened = io_target.opened
     monkeypatch.setattr(io_target, "opened", mislabelled)
     with results.workspace("io_paths", point, journal) as workspace, pytest.raises(StorageError, match="not direct"):
-        IoRun(point, workspace, journal, lambda event: None).execute()
+        IoRun(point, workspace, journal, lambda event: None, Host()).execute()
 
 
 def test_a_killed_harness_leaves_no_loop_device_to_the_next(harness: Harness) -> None:

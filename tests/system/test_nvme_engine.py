@@ -55,6 +55,7 @@ class Scene:
     folder: Path
     before: dict[str, bytes] = field(default_factory=dict, repr=False)
     owned: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {name: [] for name in SSDS})
+    emptied: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {name: [] for name in SSDS})
 
     def ssd(self, name: str) -> EmulatedSsd:
         return self.guest.machine.hardware.ssds[name]
@@ -95,12 +96,17 @@ class Scene:
     ) -> tuple[dict[str, Any], Path]:
         """result.json, and the folder that it lies in."""
         config = self.config(name, variant, *more)
-        if config["storage"]["serial"] == self.ssd(name).serial:
+        mine = config["storage"]["serial"] == self.ssd(name).serial
+        if mine:
             first_byte = self.raw(name)[0] + config["storage"]["first_lba"] * self.ssd(name).lba_bytes
             rows = PROMPT_TOKENS + config["decode_iterations"]
             self.owned[name].append((first_byte, first_byte + N_TENSORS * rows * ROW_BYTES))
         folder = self.guest.measure(config, 400, report)
-        return json.loads((folder / "result.json").read_text()), folder
+        result = json.loads((folder / "result.json").read_text())
+        # A run that was killed early, or that has layers in the page cache, has claimed less than all of it.
+        if mine and variant == "nvme_direct_only" and "SIGKILL" not in (result["error"] or ""):
+            self.emptied[name].append(self.owned[name][-1])
+        return result, folder
 
     @contextlib.contextmanager
     def traced(self, name: str) -> Iterator[list[tuple[int, int]]]:
@@ -253,8 +259,9 @@ def test_no_other_bit_of_the_ssds_has_changed(scene: Scene, name: str) -> None:
     before, after = scene.before[name], scene.content(name)
     start, size = scene.raw(name)
     owned = [range(first - start, end - start) for first, end in scene.owned[name]]
-    assert all(after[own.start : own.stop].count(0) == len(own) for own in owned)
-    assert not any(scene.allocated(name, first, end) for first, end in scene.owned[name])
+    assert scene.emptied[name]
+    assert not any(any(after[first - start : end - start]) for first, end in scene.emptied[name])
+    assert not any(scene.allocated(name, first, end) for first, end in scene.emptied[name])
     changed = [at for at in range(0, size, PAGE_BYTES) if before[at : at + PAGE_BYTES] != after[at : at + PAGE_BYTES]]
     outside = [at for at in changed if not any(own.start <= at < own.stop for own in owned)]
     assert not outside, (
