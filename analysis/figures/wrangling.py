@@ -10,6 +10,7 @@ from matplotlib.ticker import MultipleLocator
 from analysis.caption import note, provenance
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
+from analysis.rows import draw_marks
 from analysis.selection import Selection
 from analysis.style import Look, looks
 from analysis.tasks import TASK, by_size, relative, replayed, title
@@ -66,17 +67,7 @@ def _draw(axes: Axes, data: pd.DataFrame, variant: str, look: Look, metric: str,
     if variant == "baseline":
         axes.axvline(1, color=look.color, linewidth=1, label=look.label, zorder=1)
         return
-    points = relative(data, variant, metric)
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    axes.errorbar(
-        points["median"],
-        points[TASK].map(tasks.index),
-        xerr=[below, above] if (points["runs"] > 1).any() else None,
-        label=look.label,
-        elinewidth=0.7,
-        zorder=3,
-        **look.line | {"linestyle": "none"},
-    )
+    draw_marks(axes, relative(data, variant, metric), look, tasks)
 
 
 def _dress(axes: Axes, data: pd.DataFrame, tasks: list[str], label: str) -> None:

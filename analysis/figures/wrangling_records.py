@@ -10,6 +10,7 @@ from analysis.answers import answers
 from analysis.caption import note, provenance
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
+from analysis.rows import draw_marks
 from analysis.selection import Selection
 from analysis.stats import summarise
 from analysis.style import Look, looks
@@ -56,17 +57,7 @@ def plot(data: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, data: pd.DataFrame, look: Look, tasks: list[str]) -> None:
-    points = summarise(data, [TASK], "decode_s_per_token")
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    axes.errorbar(
-        points["median"],
-        points[TASK].map(tasks.index),
-        xerr=[below, above] if (points["runs"] > 1).any() else None,
-        label=look.label,
-        elinewidth=0.7,
-        zorder=3,
-        **look.line | {"linestyle": "none"},
-    )
+    draw_marks(axes, summarise(data, [TASK], "decode_s_per_token"), look, tasks)
 
 
 def _name_rows(axes: Axes, names: list[str]) -> None:
