@@ -97,10 +97,6 @@ OPTIONAL: dict[str, Kind] = {
     "environment.storage.file_system": TEXT,
     "result.bytes.prefill.device_write": COUNT,
     "result.bytes.decode.device_write": COUNT,
-    "result.phases.decode.storage_stall_s": NUMBER,
-    "result.phases.decode.wall_s": NUMBER,
-    "result.phases.prefill.storage_stall_s": NUMBER,
-    "result.phases.prefill.wall_s": NUMBER,
     "result.pinned.bytes": COUNT,
     "result.pipeline.groups.direct.choice": TEXT,
     "result.pipeline.groups.direct.iterations": STEPS,
@@ -110,6 +106,9 @@ OPTIONAL: dict[str, Kind] = {
     "result.tokens.answers.of": POSITIVE,
     "result.tokens.answers.examples": COUNT,
 }
+PARTS = ("compute_s", "storage_stall_s", "link_stall_s", "other_s")
+OPTIONAL |= {f"result.phases.{phase}.{name}": NUMBER for phase in ("prefill", "decode") for name in ("wall_s", *PARTS)}
+MOST_UNEXPLAINED = 0.02  # of a phase's wall time, by which the sum of its parts may differ
 IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
 REQUIRED_OF_IO: dict[str, Kind] = {
     "config.io.path": TEXT,
@@ -206,6 +205,8 @@ def read_run(run_dir: Path) -> dict[str, Any]:
         if (value := _lookup(run, name)) is not None:
             _check(name, value, expected)
     (_check_cells if is_io(result) else _check_iterations)(result)
+    for phase in ("prefill", "decode"):
+        _check_parts(phase, _lookup(result, f"phases.{phase}"))
     return run
 
 
@@ -224,6 +225,18 @@ def _check_iterations(result: dict[str, Any]) -> None:
     latencies, hit_rates = result["decode_s"], result["hit_rate"]["decode_per_iteration"]
     if len(latencies) != len(hit_rates):
         raise ResultsError(f"result.json has {len(latencies)} decode latencies and {len(hit_rates)} hit rates")
+
+
+def _check_parts(phase: str, seconds: Any) -> None:
+    """Hold a phase's parts against its wall time, where all of them were recorded."""
+    wall_s, *parts_s = (_lookup(seconds, name) for name in ("wall_s", *PARTS))
+    if None in (wall_s, *parts_s):
+        return
+    if abs(sum(parts_s) - wall_s) > MOST_UNEXPLAINED * wall_s:
+        raise ResultsError(
+            f"phases.{phase} in result.json has parts of {sum(parts_s):.6g} s in all, and a wall time of "
+            f"{wall_s:.6g} s; measure it again"
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

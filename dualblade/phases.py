@@ -23,7 +23,7 @@ Phase = Literal["prefill", "decode"]
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds of one phase; the four parts are measured each by itself and add up to `wall_s`."""
+    """Seconds of one phase; each of the four parts is added up by itself, so that their sum can be held to `wall_s`."""
 
     wall_s: float
     compute_s: float
@@ -100,19 +100,22 @@ def break_down(windows: list[Interval], activity: Activity, operations: list[Ope
     windows = intervals.union(windows)
     calls = intervals.intersect(intervals.union(activity.calls), windows)
     storage_ns = link_ns = 0
+    stalls: list[Interval] = []
     for op, all_waits in activity.waits.items():
         waits = intervals.intersect(intervals.union(all_waits), windows)
         mine = [operation for operation in operations if operation.op == op]
         storage = intervals.union([(o.storage_start_ns, o.storage_end_ns) for o in mine])
         link = intervals.subtract(intervals.union([(o.link_start_ns, o.link_end_ns) for o in mine]), storage)
-        storage_ns += intervals.length(intervals.intersect(waits, storage))
-        link_ns += intervals.length(intervals.intersect(waits, link))
+        for_storage, for_link = intervals.intersect(waits, storage), intervals.intersect(waits, link)
+        storage_ns += intervals.length(for_storage)
+        link_ns += intervals.length(for_link)
+        stalls += [*for_storage, *for_link]
     return Breakdown(
         wall_s=_seconds(windows),
         compute_s=_seconds(intervals.subtract(windows, calls)),
         storage_stall_s=storage_ns / 1e9,
         link_stall_s=link_ns / 1e9,
-        other_s=(intervals.length(calls) - storage_ns - link_ns) / 1e9,
+        other_s=_seconds(intervals.subtract(calls, intervals.union(stalls))),
     )
 
 

@@ -118,3 +118,19 @@ def test_a_folder_without_runs_gives_empty_frames(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         results = load(folder)
         assert results.runs.empty and results.iterations.empty and results.skipped == ()
+
+
+@pytest.mark.parametrize(("other_s", "kept"), [(0.5, True), (0.57, True), (0.6, False), (-1.5, False)])
+def test_a_phase_whose_parts_are_not_its_wall_time_is_refused(tmp_path: Path, other_s: float, kept: bool) -> None:
+    parts = {"wall_s": 4.0, "compute_s": 1.0, "storage_stall_s": 2.0, "link_stall_s": 0.5, "other_s": other_s}
+    write_run(tmp_path, result={"phases": {"prefill": parts | {"other_s": 0.5}, "decode": parts}})
+    results = load(tmp_path)
+    assert (len(results.runs) == 1) is kept
+    if not kept:
+        (sentence,) = results.skipped
+        assert f"phases.decode in result.json has parts of {3.5 + other_s:g} s in all" in sentence
+
+
+def test_phases_of_which_only_some_parts_are_known_are_taken_as_they_are(tmp_path: Path) -> None:
+    write_run(tmp_path, result={"phases": {"decode": {"wall_s": 4.0, "storage_stall_s": 2.0}}})
+    assert load(tmp_path).skipped == ()

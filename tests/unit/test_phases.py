@@ -71,3 +71,13 @@ def test_the_parts_add_up_to_the_wall(
     total_s = parts.compute_s + parts.storage_stall_s + parts.link_stall_s + parts.other_s
     assert total_s == pytest.approx(parts.wall_s)
     assert min(dataclasses.astuple(parts)) >= 0
+
+
+def test_a_wait_that_was_no_call_of_the_store_shows_in_the_sum() -> None:
+    """The parts are not made to fit: time that counts twice makes them more than the wall."""
+    activity = Activity()
+    activity.calls = [(0, 40)]
+    activity.waits = {"read": [(20, 60)], "write": []}
+    parts = break_down([(0, 100)], activity, [operation("read", storage=(0, 100), link=(0, 0))])
+    total_s = parts.compute_s + parts.storage_stall_s + parts.link_stall_s + parts.other_s
+    assert total_s == pytest.approx(parts.wall_s + 20e-9)
