@@ -7,7 +7,7 @@ decode iteration counts in none of them (analysis/device_io.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from analysis.device_io import KINDS, DeviceIO, RequestKind
 
 NS_PER_US, NS_PER_MS, NS_PER_S = 10**3, 10**6, 10**9
 KB = 10**3
+UNKNOWN_RATES = {"read": float("nan"), "write": float("nan")}
 DEPTH_BINS = (1, 2, 4, 8, 16, 32, 64)  # lower ends; the last is open
 
 
@@ -57,6 +58,15 @@ def gb_per_s(io: DeviceIO, kind: RequestKind) -> float:
     requests, commands = io.requests_of(kind), io.commands_of(kind)
     spans = requests.groupby("iteration").agg(begin=("storage_start_ns", "min"), end=("storage_end_ns", "max"))
     return commands["bytes"].sum() / (spans["end"] - spans["begin"]).sum() if len(spans) else float("nan")
+
+
+def utilisation(io: DeviceIO, kind: RequestKind, device_gb_per_s: float) -> float:
+    """Share of the device's own rate that a request kind got out of it: `gb_per_s` over `device_gb_per_s`.
+
+    The device's own rate, in GB/s of the kind's direction, is what fio measured on the same testbed and storage
+    (traced.with_device_rates); not a number where it is not known. Above 1 where a run was faster than fio.
+    """
+    return gb_per_s(io, kind) / device_gb_per_s
 
 
 def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> pd.DataFrame:
@@ -126,8 +136,11 @@ def _moved_until(edges: np.ndarray, begin: np.ndarray, end: np.ndarray, rate: np
     return np.interp(edges, times, moved) if len(times) else np.zeros(len(edges))
 
 
-def device_metrics(io: DeviceIO) -> dict[str, float]:
-    """All of the above as one flat record of a run, by request kind where they have one: `busy_rate.decode_read`."""
+def device_metrics(io: DeviceIO, device_gb_per_s: Mapping[str, float] = UNKNOWN_RATES) -> dict[str, float]:
+    """All of the above as one flat record of a run, by request kind where they have one: `busy_rate.decode_read`.
+
+    `device_gb_per_s` is the device's own rate by direction ("read", "write"), not a number where it is not known.
+    """
     record: dict[str, float] = {}
     for kind in KINDS:
         name, commands, requests = f"{kind.phase}_{kind.op}", io.commands_of(kind), io.requests_of(kind)
@@ -135,6 +148,7 @@ def device_metrics(io: DeviceIO) -> dict[str, float]:
             f"commands.{name}": len(commands),
             f"busy_rate.{name}": busy_rate(io, kind),
             f"gb_per_s.{name}": gb_per_s(io, kind),
+            f"utilisation.{name}": utilisation(io, kind, device_gb_per_s[kind.op]),
             f"kb_per_run_device.{name}": kb_per_run(commands),
             f"kb_per_run_queue.{name}": kb_per_run(commands, ("device", "queue")),
             f"kb_per_run_tensor.{name}": kb_per_run(commands, ("device", "layer", "kind")),

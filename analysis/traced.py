@@ -13,6 +13,10 @@ from analysis.selection import SSD_COLUMNS, Selection, comparable, limited, spli
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
+PACED = "config.storage.pace.read_gb_per_s"
+EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its model and serial do not tell
+MACHINE = ("environment.emulated", "environment.cpu", "environment.guest.accelerator")
+SERIAL, NAME = "environment.storage.serial", "environment.storage.name"  # the name may change from boot to boot
 
 
 def traced(results: Results) -> Selection:
@@ -36,23 +40,38 @@ def fault(run_dir: Path) -> str | None:
 
 
 def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
-    """Two more columns, `device_gb_per_s.read` and `.write`: the device's own rate, or not a number.
+    """Two more columns, `device_gb_per_s.read` and `.write`: the device's own rate in GB/s, or not a number.
 
-    The highest rate that fio reached by a direct path on the same testbed and SSD (experiment io_paths).
+    The highest rate that fio reached by a direct path on the same testbed and storage (experiment io_paths). Storage
+    that is paced to a stated rate has none: fio measures the disk below it.
     """
     rates = {RATE.format(op): [_rate(run, io, op) for _, run in runs.iterrows()] for op in ("read", "write")}
     return runs.join(pd.DataFrame(rates, index=runs.index))
 
 
 def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
-    if io.empty:
+    if io.empty or not _missing(run.get(PACED)):
         return float("nan")
-    same = (io["config.io.op"] == op) & io["config.io.path"].isin(DIRECT_PATHS)
-    for column in SSD_COLUMNS:
-        if column in io and column in run:
-            same &= (io[column] == run[column]) | (io[column].isna() & pd.isna(run[column]))
-    rates = [cell["bytes_per_s"] for cells in io.loc[same, "result.cells"] for cell in cells]
+    wanted = io[(io["config.io.op"] == op) & io["config.io.path"].isin(DIRECT_PATHS)]
+    columns = _identity(run, io)
+    same = [other for _, other in wanted.iterrows() if all(_alike(run.get(name), other.get(name)) for name in columns)]
+    rates = [cell["bytes_per_s"] for other in same for cell in other["result.cells"]]
     return max(rates, default=float("nan")) / 1e9
+
+
+def _identity(run: pd.Series, io: pd.DataFrame) -> list[str]:
+    """Columns in which runs on the same storage are alike."""
+    anonymous = [NAME] if _missing(run.get(SERIAL)) else []
+    emulation = {name for name in (*run.index, *io.columns) if name.startswith(EMULATION)}
+    return [*SSD_COLUMNS, *MACHINE, *anonymous, *sorted(emulation)]
+
+
+def _alike(one: object, other: object) -> bool:
+    return bool(one == other) or (_missing(one) and _missing(other))
+
+
+def _missing(value: object) -> bool:
+    return value is None or value != value
 
 
 def _tight(selection: Selection) -> Selection:

@@ -1,8 +1,9 @@
-"""Paper table 8: latency of requests and of device commands, and the device's busy rate, by request kind at 2 GB."""
+"""Paper table 8: latency of requests and of device commands, the device's busy rate and utilisation, at 2 GB."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,11 +17,25 @@ from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
 from analysis.style import Look, looks
-from analysis.traced import traced
+from analysis.traced import RATE, traced
 
 LATENCIES = {"request_ms": "Request (ms)", "command_us": "Command (us)"}
-BUSY = "busy_rate"
-MEASURES = (*(f"{name}.{value}" for name in (*LATENCIES, "us_per_kb") for value in ("mean", "p50", "p99")), BUSY)
+BUSY, UTILISATION = "busy_rate", "utilisation"
+MEASURES = (
+    *(f"{name}.{value}" for name in (*LATENCIES, "us_per_kb") for value in ("mean", "p50", "p99")),
+    *(BUSY, "gb_per_s", UTILISATION),
+)
+DEVICE_RATE = "device_gb_per_s"
+NOT_MEASURED = "not measured"
+UTILISATION_MARK: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "D",
+    "markersize": 2.4,
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+    "markeredgewidth": 0.4,
+    "zorder": 5,
+}
 ROW = 0.8  # of the room of a request kind, that its variants take one below the other
 
 
@@ -34,22 +49,41 @@ def caption(data: pd.DataFrame) -> str:
     subject = (
         "Latency of a request (the transfer of a tensor, in decode writes of one token's row), latency of a device "
         "command, and the share of the requests' time in which the device had a command in flight. "
-        "Marker: mean; bar: median to 99th percentile. The Baseline's commands are smaller than those of the direct "
+        "Marker: mean; bar: median to 99th percentile. "
+        f"{_utilisation(data)} The Baseline's commands are smaller than those of the direct "
         "path: the table beside this figure has the time per KB, too."
     )
     return trace_provenance(subject, data)
 
 
 def table(data: pd.DataFrame) -> pd.DataFrame:
-    """One row per SSD, request kind and variant: medians over repetitions of all that is measured."""
-    rows = []
-    for ssd, runs in split_by_ssd(data):
-        for variant, folder in zip(runs["config.variant.name"], runs["folder"], strict=True):
-            record = device_metrics(load_device_io(folder))
-            rows += [
-                {"ssd": ssd, "request": kind.label, "variant": variant, **_of_kind(record, f"{kind.phase}_{kind.op}")}
-                for kind in KINDS
-            ]
+    """One row per SSD, request kind and variant: medians over repetitions of all that is measured.
+
+    `device_gb_per_s` is the device's own rate by fio; it and `utilisation` are the text "not measured" where fio has
+    not measured the same storage on the same testbed.
+    """
+    medians = _medians(data)
+    unknown = medians[DEVICE_RATE].isna()
+    told = {name: medians[name].astype(object).mask(unknown, NOT_MEASURED) for name in (DEVICE_RATE, UTILISATION)}
+    return medians.assign(**told)
+
+
+def _medians(data: pd.DataFrame) -> pd.DataFrame:
+    """The table with numbers alone."""
+    rows = [
+        {
+            "ssd": ssd,
+            "request": kind.label,
+            "variant": run["config.variant.name"],
+            **_of_kind(record, f"{kind.phase}_{kind.op}"),
+            DEVICE_RATE: rates[kind.op],
+        }
+        for ssd, runs in split_by_ssd(data)
+        for _, run in runs.iterrows()
+        for rates in [{op: run[RATE.format(op)] for op in ("read", "write")}]
+        for record in [device_metrics(load_device_io(run["folder"]), rates)]
+        for kind in KINDS
+    ]
     keys = ["ssd", "request", "variant"]
     order = {name: turn for turn, name in enumerate(looks(data["config.variant.name"]))}
     medians = pd.DataFrame(rows).groupby(keys, sort=False).median().reset_index()
@@ -60,7 +94,7 @@ def table(data: pd.DataFrame) -> pd.DataFrame:
 
 def plot(data: pd.DataFrame) -> Figure:
     """Three panels (request, command, busy rate) by one row per testbed and SSD; request kinds as groups of rows."""
-    rows, ssds = table(data), split_by_ssd(data)
+    rows, ssds = _medians(data), split_by_ssd(data)
     figure, panels = new_panels(len(ssds), 3, height_in=0.6 + 2.2 * len(ssds), per_column=3, sharex="col", sharey=True)
     variants = looks(data["config.variant.name"])
     for (*latencies, busy), (ssd, _) in zip(panels, ssds, strict=True):
@@ -72,7 +106,7 @@ def plot(data: pd.DataFrame) -> Figure:
         latencies[0].set_ylim(len(KINDS) - 0.5, -0.5)
         if len(ssds) > 1:
             latencies[1].set_title(ssd)
-    for axes, text in zip(panels[-1], (*LATENCIES.values(), "Busy (%)"), strict=True):
+    for axes, text in zip(panels[-1], (*LATENCIES.values(), "Busy, utilised (%)"), strict=True):
         axes.set_xlabel(text)
     add_legend(figure)
     add_note(figure, trace_note(data))
@@ -99,9 +133,21 @@ def _draw_busy(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> Non
         own = rows[rows["variant"] == variant].set_index("request").reindex([kind.label for kind in KINDS])
         y = [turn + place for turn in range(len(KINDS))]
         axes.barh(y, own[BUSY], height=ROW / len(variants), color=look.color, edgecolor="white", linewidth=0.3)
-    axes.set_xlim(0, 1)
+        axes.plot(own[UTILISATION], y, **UTILISATION_MARK)
+    axes.set_xlim(0, max(1, 1.05 * rows[UTILISATION].max()))
     axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=""))
     axes.grid(visible=False, axis="y")
+
+
+def _utilisation(data: pd.DataFrame) -> str:
+    """What the marks in the bars are, or that fio has not measured the device."""
+    known = [op for op in ("read", "write") if data[RATE.format(op)].notna().any()]
+    if not known:
+        return "Utilisation was not measured: it takes fio's rate of the same storage (experiment io_paths)."
+    return (
+        "White mark: utilisation, the rate over the requests' time as a share of the most that fio reached by a direct "
+        f"path on the same testbed and storage ({' and '.join(known)}s)."
+    )
 
 
 def _rows(variants: dict[str, Look]) -> list[tuple[str, Look, float]]:

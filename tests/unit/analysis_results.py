@@ -117,6 +117,7 @@ def write_io(
     path: str = "ext4_direct",
     repetition: int = 0,
     op: str = "read",
+    config: dict[str, Any] | None = None,
     environment: dict[str, Any] | None = None,
     result: dict[str, Any] | None = None,
 ) -> Path:
@@ -130,7 +131,8 @@ def write_io(
             "storage": CONFIG["storage"],
             "testbed": {"name": "local"},
             "repetition": repetition,
-        },
+        }
+        | (config or {}),
         "environment.json": _override(ENVIRONMENT, {"config_hash": str(run_dir)} | (environment or {})),
         "result.json": {
             "schema": 1,

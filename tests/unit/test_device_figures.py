@@ -85,6 +85,54 @@ def test_the_devices_own_rate_is_that_of_the_same_ssd(results: Path) -> None:
     assert set(runs["device_gb_per_s.read"].round(3)) == {3.427}  # 1 MiB at queue depth 16: 1 MiB / 306 us
 
 
+def test_utilisation_is_of_the_rate_that_fio_reached(results: Path) -> None:
+    write_io(results, "ext4_direct", op="read")
+    selected = device_latency_table.select(with_metrics(load(results))).runs
+    table = device_latency_table.table(selected).set_index(["request", "variant"])
+    fio_gb_per_s = (1 << 20) / 306e-6 / 1e9
+    moved_gb_per_s = (512 << 10) * 2 / 120e-6 / 1e9  # two commands in flight, without a gap
+    assert table.loc[("Decode read", "dual_blade"), "device_gb_per_s"] == pytest.approx(fio_gb_per_s)
+    used = table.loc[("Decode read", "dual_blade"), "utilisation"]
+    assert used == pytest.approx(moved_gb_per_s / fio_gb_per_s, rel=1e-3)
+    assert set(table.loc["Prefill write", "utilisation"]) == {"not measured"}
+    assert "(reads)" in device_latency_table.caption(selected)
+    marks = [line.get_xdata()[1] for line in drawn(device_latency_table, results).axes[2].lines]
+    assert marks[1] == pytest.approx(used)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"storage.serial": "S2"}, {"storage.model": "another"}, {"emulated": True}, {"cpu": "another"}],
+    ids=str,
+)
+def test_a_rate_of_another_storage_or_machine_is_none(results: Path, environment: dict[str, object]) -> None:
+    write_io(results, "ext4_direct", environment=environment)
+    selected = device_latency_table.select(with_metrics(load(results))).runs
+    assert set(device_latency_table.table(selected)["utilisation"]) == {"not measured"}
+    assert "not measured" in device_latency_table.caption(selected)
+
+
+@pytest.mark.parametrize(("read_mb_per_s", "known"), [(100, True), (200, False)])
+def test_an_emulated_ssds_rate_is_that_of_the_same_throttle(tmp_path: Path, read_mb_per_s: int, known: bool) -> None:
+    write_traced_run(tmp_path, "baseline", config={"trace.name": "none", "emulated_ssd": {"read_mb_per_s": 100}})
+    write_io(tmp_path, config={"emulated_ssd": {"read_mb_per_s": read_mb_per_s}})
+    runs = disk_throughput.select(with_metrics(load(tmp_path))).runs
+    assert runs["device_gb_per_s.read"].notna().all() == known
+
+
+def test_a_paced_storage_has_no_rate_of_its_own(tmp_path: Path) -> None:
+    pace = {"name": "stated", "read_gb_per_s": 1.0, "write_gb_per_s": 1.0}
+    write_traced_run(tmp_path, "baseline", config={"trace.name": "none", "storage.pace": pace})
+    write_io(tmp_path)
+    assert disk_throughput.select(with_metrics(load(tmp_path))).runs["device_gb_per_s.read"].isna().all()
+
+
+def test_disks_without_a_serial_are_told_apart_by_name(tmp_path: Path) -> None:
+    write_traced_run(tmp_path, "baseline", environment={"storage.serial": None})
+    write_io(tmp_path, environment={"storage.serial": None, "storage.name": "vdb"})
+    assert disk_throughput.select(with_metrics(load(tmp_path))).runs["device_gb_per_s.read"].isna().all()
+
+
 def test_runs_at_other_limits_and_without_a_trace_are_not_drawn(results: Path) -> None:
     write_sweep(results, limits_gb=[2.0, 4.0])
     runs = latency_by_depth.select(with_metrics(load(results))).runs
