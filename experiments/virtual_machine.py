@@ -215,9 +215,9 @@ def cached_folders() -> list[Path]:
 
 def _boot_script() -> str:
     """What the guest does first: faster mounts of what does not change, then the loop that serves the harness."""
-    mounts = [
-        f"mount -t 9p -o {CACHED_MOUNT} cached{turn} {shlex.quote(str(folder))}"
-        for turn, folder in enumerate(cached_folders())
+    places = [shlex.quote(str(folder)) for folder in cached_folders()]
+    mounts = [  # /var/tmp and the like are new and empty in the guest
+        f"mkdir -p {place} && mount -t 9p -o {CACHED_MOUNT} cached{turn} {place}" for turn, place in enumerate(places)
     ]
     job = shlex.join([sys.executable, "-P", "-m", "experiments.guest_job"])
     variables = {"PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
