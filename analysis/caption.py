@@ -138,7 +138,9 @@ def _storage_settings(data: pd.DataFrame) -> str:
     )
     file_system = _each(optional(data, "environment.storage.file_system"), "unknown file system")
     read_ahead = _each(optional(data, "environment.storage.read_ahead_kb"), "unknown")
-    return f"disk {disk}, {file_system}, read_ahead_kb {read_ahead}"
+    held_back = optional(data, "environment.cgroup.dirty_pages.by").dropna()
+    writeback = f", dirty pages held back by {_each(held_back)}" if len(held_back) else ""
+    return f"disk {disk}, {file_system}, read_ahead_kb {read_ahead}{writeback}"
 
 
 def _workload(data: pd.DataFrame) -> str:

@@ -17,6 +17,7 @@ import yaml
 from dualblade.config import StorageConfig
 from experiments.block_device import readahead
 from experiments.caches import drop_caches
+from experiments.dirty_pages import held_to_budget
 from experiments.engine import PROJECT, enter, running
 from experiments.errors import MachineError, RunError
 from experiments.hierarchy import fresh_cgroup
@@ -71,6 +72,7 @@ def run(point: Point, module: str, bench: Bench, python_path: Path = PROJECT) ->
         drop_caches(scratch)
         if point.budget_bytes is not None:
             group.set_limit(group.process_bytes() + point.budget_bytes)
+            stack.enter_context(held_to_budget(point.budget_bytes, group.version, bench.journal))
         _say_go(program)
         _wait_for(program, "done", run_dir)
         return dict(json.loads((run_dir / "result.json").read_text()))

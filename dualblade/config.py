@@ -155,6 +155,7 @@ class StorageConfig:
     page_cache_io: Literal["mmap", "rw"] = "mmap"
     checksum: bool = False
     read_ahead_kb: int | None = 128
+    dirty_pages: Literal["budget", "machine"] = "budget"
 
     def __post_init__(self) -> None:
         lba, chunk = self.lba_bytes, self.chunk_bytes

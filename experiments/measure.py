@@ -17,6 +17,7 @@ from experiments import environment
 from experiments.block_device import readahead
 from experiments.caches import drop_caches
 from experiments.cgroup import MemoryCgroup
+from experiments.dirty_pages import held_to_budget
 from experiments.engine import Engine, Report, running
 from experiments.errors import MachineError, RunError
 from experiments.hierarchy import fresh_cgroup
@@ -92,7 +93,7 @@ class _Run:
             with self._step("drop_caches"):
                 self.record["cache_drop"] = drop_caches(scratch)
             with self._step("limit"):
-                self._limit(group)
+                self._limit(stack, group)
             with self._step("run"):
                 result = self._go(engine, group)
             with self._step("detach_tracer"):
@@ -137,14 +138,20 @@ class _Run:
         storage, folder = self.point.run.storage, self.workspace.folder
         return stack.enter_context(traced(self.trace, storage, scratch, folder))
 
-    def _limit(self, group: MemoryCgroup) -> None:
-        """Set the limit from what the engine needs without KV, which it has all allocated by now."""
+    def _limit(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> None:
+        """Set the limits from what the engine needs without KV, which it has all allocated by now."""
         process_bytes, budget_bytes = group.process_bytes(), self.point.budget_bytes
         limits = {"process_bytes": process_bytes, "budget_bytes": budget_bytes, "limit_bytes": None}
         self.record["cgroup"] |= limits
         if budget_bytes is not None:
             check_budget(self.point, budget_bytes, process_bytes)
             self.record["cgroup"]["limit_bytes"] = group.set_limit(process_bytes + budget_bytes)
+            self.record["cgroup"]["dirty_pages"] = self._hold_dirty_pages(stack, group, budget_bytes)
+
+    def _hold_dirty_pages(self, stack: contextlib.ExitStack, group: MemoryCgroup, budget_bytes: int) -> dict[str, Any]:
+        if self.point.run.storage.dirty_pages == "machine":
+            return {"by": "the cgroup" if group.version == 2 else "the machine"}
+        return stack.enter_context(held_to_budget(budget_bytes, group.version, self.journal))
 
     def _go(self, engine: Engine, group: MemoryCgroup) -> dict[str, Any]:
         engine.send({"event": "go"})

@@ -67,7 +67,7 @@ def write_stalls(claim: Claim, setup: Setup) -> Finding:
         reproduced=longer and steady and rise.median() >= claim.thresholds["rise_pct"] / 100, direction=longer
     )
     text = f"{percent(rise.median())} at {lowest_gb:g} GB; rank correlation {correlation:.2f} up to {from_gb:g} GB"
-    reason = f"{basis(runs)} {_writeback(runs)}"
+    reason = f"{basis(runs)} {_writeback(runs)}".strip()
     return Finding(verdict, 100 * rise.median(), in_percent(ends), text, names(runs), reason=reason)
 
 
@@ -123,8 +123,6 @@ def _slowest_when_ample(setup: Setup) -> str:
 
 
 def _writeback(runs: pd.DataFrame) -> str:
-    """The cgroup's version decides how dirty pages are held back (Linux, admin-guide/cgroup-v2.rst, writeback)."""
-    versions = set(runs.get("environment.cgroup.version", pd.Series(dtype=object)).dropna().astype(int))
-    if versions == {1}:
-        return "The limit is of cgroup v1, which cannot hold back a writer before its pages need reclaim."
-    return f"The limit is of cgroup v{' and v'.join(map(str, sorted(versions)))}."
+    """Who held dirty pages back: the run's cgroup, or the machine, set to the run's budget or left as it is."""
+    holders = runs.get("environment.cgroup.dirty_pages.by", pd.Series(dtype=object)).dropna().unique()
+    return f"Dirty pages are held back by {' or by '.join(sorted(holders))}." if len(holders) else ""

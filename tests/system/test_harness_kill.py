@@ -15,6 +15,8 @@ import pytest
 from dualblade.mounts import mount_of, read_mounts
 from dualblade.variants import VARIANTS
 from experiments.block_device import backing_device
+from experiments.dirty_pages import LIMITS, VM
+from experiments.hierarchy import find_parent
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 
 pytestmark = needs_root_and_cgroup()
@@ -107,6 +109,21 @@ def test_readahead_is_set_for_the_run_and_back_after_a_killed_harness(harness: H
     assert device.read_ahead.read_text().strip() == wanted
     harness.run(*NEXT)
     assert device.read_ahead.read_text() == before
+
+
+def test_dirty_limits_are_back_after_a_killed_harness(harness: Harness) -> None:
+    version, _ = find_parent()
+    if version != 1:
+        pytest.skip("cgroup v2 holds dirty pages back group by group: no limit of the machine is changed")
+    settings = [VM / f"{name}_{unit}" for name in LIMITS for unit in ("ratio", "bytes")]
+    before = [file.read_text() for file in settings]
+    process = harness.start(WORKING)
+    wait_until_working(harness, process)
+    assert [file.read_text() for file in settings] != before
+    process.kill()
+    process.communicate()
+    assert harness.run(*NEXT).returncode == 0
+    assert [file.read_text() for file in settings] == before
 
 
 def test_killed_at_any_moment(harness: Harness) -> None:

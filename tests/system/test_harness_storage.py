@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from dualblade.mounts import mount_of, read_mounts
 from dualblade.page_residency import mincore_bytes
 from experiments import caches
 from experiments.block_device import BlockDevice, backing_device, describe, readahead
+from experiments.dirty_pages import VM, held_to_budget
 from experiments.journal import Journal
 from experiments.scratch import SPARE_BYTES, scratch_folder
 
 MIB = 1 << 20
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may change readahead or drop caches")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may change readahead and dirty limits, or drop caches"
+)
 
 
 @pytest.fixture
@@ -46,6 +50,32 @@ def test_readahead_is_left_alone_unless_asked_for(disk_path: Path, device: Block
     before = int(device.read_ahead.read_text())
     with readahead(disk_path, None, journal) as found:
         assert found == before == int(device.read_ahead.read_text())
+
+
+@needs_root
+def test_the_kernel_holds_writers_back_at_its_shares_of_the_budget(journal: Journal) -> None:
+    """The thresholds that it works with are its own counters; it rounds them to pages."""
+    settings = [VM / f"{name}_{unit}" for name in ("dirty", "dirty_background") for unit in ("ratio", "bytes")]
+    before = [file.read_text() for file in settings]
+    with held_to_budget(1 << 30, 1, journal) as held:
+        assert thresholds_bytes() == pytest.approx((held["dirty_bytes"], held["dirty_background_bytes"]), abs=8192)
+        assert held["dirty_background_bytes"] < held["dirty_bytes"] < 1 << 29
+    assert [file.read_text() for file in settings] == before
+
+
+def test_the_kernel_needs_no_help_with_a_cgroup_of_version_2(journal: Journal) -> None:
+    before = thresholds_bytes()
+    with held_to_budget(64 << 20, 2, journal) as held:
+        assert held == {"by": "the cgroup"}
+        assert thresholds_bytes() == pytest.approx(before, rel=0.2)  # shares of what is free at the moment
+
+
+def thresholds_bytes() -> tuple[int, int]:
+    """Dirty memory at which a writer waits, and at which writeback starts (proc(5), vmstat)."""
+    counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    names = ("nr_dirty_threshold", "nr_dirty_background_threshold")
+    waits_bytes, starts_bytes = (int(counters[name]) * mmap.PAGESIZE for name in names)
+    return waits_bytes, starts_bytes
 
 
 def test_readahead_without_a_disk_is_refused(journal: Journal) -> None:
