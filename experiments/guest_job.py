@@ -33,6 +33,7 @@ CONTROLLERS = Path("/sys/class/nvme")
 MODULES = ("nvme", "ext4", "crc32c_generic")
 DEVICE_TIMEOUT_S = 20.0
 RESULTS = "results"
+POLL_QUEUES = Path("/sys/module/nvme/parameters/poll_queues")
 LRU = Path("/sys/kernel/mm/lru_gen/enabled")
 TRACEFS = "/sys/kernel/tracing"
 DEBUGFS = "/sys/kernel/debug"
@@ -63,13 +64,18 @@ def main() -> None:
     line = Line(Path("/dev", _port().name))
     line.send({"event": "up", "kernel": os.uname().release})
     with contextlib.ExitStack() as stack:
-        measurement = Measurement(line.send, hardware["provenance"], stack)
+        measurement = Measurement(line.send, read_back(hardware["provenance"]), stack)
         actions: dict[str, Callable[..., Message]] = {"run": run, "measure": measurement.measure}
         for job in line.jobs():
             if job["do"] == "end":
                 break
             line.send(_answer(actions, job))
     power_off()
+
+
+def read_back(outside: Mapping[str, Any]) -> dict[str, Any]:
+    """What results say of the guest: what is known outside, and the queues to poll that its driver was loaded with."""
+    return {"guest": {**outside["guest"], "poll_queues": int(POLL_QUEUES.read_text())}}
 
 
 class Measurement:

@@ -16,13 +16,14 @@ LRUS = ("classic", "multigen")
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """Size of the guest, its kernel's page reclaim, and the SSD that the point is measured on."""
+    """Size of the guest, its kernel's page reclaim, the SSD that the point is measured on, and its queues to poll."""
 
     lru: Literal["classic", "multigen"]
     cpus: int
     memory_mib: int
     ssd_name: str
     ssd: EmulatedSsd
+    poll_queues: int = 0
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> GuestSettings | None:
@@ -42,7 +43,13 @@ class GuestSettings:
         if ssd is None:
             raise ConfigurationError("testbed=guest measures an emulated SSD; add storage=ssd_a or storage=ssd_b")
         size = {key: value for key, value in testbed.items() if key != "name"}
-        return cls(**size, ssd_name=config["storage"]["name"], ssd=EmulatedSsd.from_mapping(ssd))
+        settings = cls(**size, ssd_name=config["storage"]["name"], ssd=EmulatedSsd.from_mapping(ssd))
+        if config["storage"]["iopoll"] and not settings.poll_queues:
+            raise ConfigurationError(
+                "storage.iopoll=true polls for completions and the guest has no queues for that; add "
+                "testbed.poll_queues=2, or leave iopoll false"
+            )
+        return settings
 
     def __post_init__(self) -> None:
         if self.lru not in LRUS:
@@ -51,7 +58,16 @@ class GuestSettings:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ConfigurationError(f"testbed.{name}={value} is no size of a guest; give {least} or more")
+        most = min(self.cpus, self.ssd.queue_pairs - 1)  # the driver's own bounds (drivers/nvme/host/pci.c)
+        if not isinstance(self.poll_queues, int) or not 0 <= self.poll_queues <= most:
+            raise ConfigurationError(
+                f"testbed.poll_queues={self.poll_queues} is not possible with testbed.cpus={self.cpus} and "
+                f"emulated_ssd.queue_pairs={self.ssd.queue_pairs}; give 0 to {most}"
+            )
 
     def identity(self) -> dict[str, Any]:
-        """As plain data, for the configuration's hash."""
-        return dataclasses.asdict(self)
+        """As plain data, for the configuration's hash, which queues to poll change only where there are any."""
+        identity = dataclasses.asdict(self)
+        if not self.poll_queues:
+            del identity["poll_queues"]
+        return identity

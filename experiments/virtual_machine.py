@@ -49,11 +49,12 @@ CPU: Mapping[Accelerator, str] = {"tcg": "max,-erms,-fsrm,-la57", "kvm": "host"}
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a guest is made of; its SSDs by name."""
+    """What a guest is made of; its SSDs by name, each with so many queues that are polled."""
 
     cpus: int
     memory_mib: int
     ssds: Mapping[str, EmulatedSsd]
+    poll_queues: int = 0
 
 
 @dataclass
@@ -142,6 +143,7 @@ def _compose(hardware: Hardware, chosen: Accelerator, guest_kernel: Kernel, fold
     command = [sys.executable, str(_virtme_run()), "--kimg", str(guest_kernel.image), "--mods", "auto"]
     command += ["--cpus", str(hardware.cpus), "--memory", f"{hardware.memory_mib}M", "--user", "root"]
     command += ["--disable-microvm", "--force-9p", "--show-boot-console", "--kopt", "loglevel=4"]
+    command += ["--kopt", f"nvme.poll_queues={hardware.poll_queues}"]
     command += [f"--overlay-rwdir={folder}" for folder in WRITABLE]
     command += ["--script-sh", f"mkdir -p {EXCHANGE} && {mount} && exec sh {EXCHANGE / BOOT_SCRIPT}"]
     command += ["--disable-kvm"] if chosen == "tcg" else []

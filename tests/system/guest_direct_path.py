@@ -212,6 +212,7 @@ def ring_settings(storage: StorageConfig, target: NvmeTarget, size_bytes: int) -
         "end_byte": target.first_byte + size_bytes,
         "block_bytes": storage.lba_bytes,
         "namespace_id": target.namespace_id,
+        "iopoll": storage.iopoll,
     }
 
 

@@ -34,6 +34,9 @@ def point(*overrides: str) -> Point:
         ),
         ((*GUEST, "emulated_ssd.lba_bytes=1024"), "emulated_ssd.lba_bytes=1024 cannot be emulated; give 512 or 4096"),
         ((*GUEST, "emulated_ssd.read_mb_per_s=0"), "emulated_ssd.read_mb_per_s=0 cannot be emulated"),
+        ((*GUEST, "storage.iopoll=true"), "the guest has no queues for that; add testbed.poll_queues=2"),
+        ((*GUEST, "testbed.poll_queues=5"), "testbed.poll_queues=5 is not possible with testbed.cpus=4 and"),
+        ((*GUEST, "testbed.poll_queues=2", "emulated_ssd.queue_pairs=2"), "emulated_ssd.queue_pairs=2; give 0 to 1"),
         ((*GUEST, "+emulated_ssd.speed=3"), "emulated_ssd.speed is not a setting"),
     ],
 )
@@ -44,7 +47,13 @@ def test_what_no_guest_can_be_is_refused_with_the_cure(overrides: tuple[str, ...
 
 def test_everything_about_the_guest_is_part_of_a_point() -> None:
     """Results of another LRU, SSD, throttle or size are never taken for this one's; other testbeds' hashes stay."""
-    others = ["testbed.lru=multigen", "emulated_ssd.read_mb_per_s=75", "testbed.memory_mib=2048", "storage=ssd_b"]
+    others = [
+        "testbed.lru=multigen",
+        "emulated_ssd.read_mb_per_s=75",
+        "testbed.memory_mib=2048",
+        "storage=ssd_b",
+        "testbed.poll_queues=2",
+    ]
     hashes = {point(*GUEST, *([other] if other else [])).config_hash for other in ["", *others]}
     assert len(hashes) == len(others) + 1
     assert point().guest is None
