@@ -21,7 +21,7 @@ MANY_WORKLOADS = 4
 def note(data: pd.DataFrame) -> str:
     """The few words that must never be separated from the picture."""
     return (
-        f"Testbed {_testbed(data)}; {_storage(data)}. {_workload(data)}. "
+        f"Testbed {'; '.join(filter(None, [_testbed(data), _storage(data), _paced_link(data)]))}. {_workload(data)}. "
         f"{len(data)} runs, {_per_point(data)}. {_overhead_gb(data)} GB overhead assumed."
     )
 
@@ -35,7 +35,7 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
             f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}.",
             f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first, cold one "
             "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
-            f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
+            f"Device {_device(data)}.",
             f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data['config.scale'])}, "
             f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say.",
             f"{_system(data)}.",
@@ -108,15 +108,28 @@ def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> st
     )
 
 
+def _device(data: pd.DataFrame) -> str:
+    parts = [_each(data["config.device.name"]), _paced_link(data), _compute(data)]
+    return ", ".join(part for part in parts if part)
+
+
 def _paces(data: pd.DataFrame) -> str:
     """What is emulated by a clock: the storage of the direct path, the link."""
     storage = _each(optional(data, "config.storage.pace.name"))
-    links = sorted(set(optional(data, "result.link.gb_per_s").dropna()))
-    link = ", ".join(f"{rate:g}" for rate in links)
-    source = _each(optional(data, "result.link.source"))
     parts = [f"storage paced as {storage}"] if storage else []
-    parts += [f"link paced to {link} GB/s ({source})"] if link else ["link: the host's own copy"]
-    return ", ".join(parts)
+    return ", ".join([*parts, _paced_link(data) or "link: the host's own copy"])
+
+
+def _paced_link(data: pd.DataFrame) -> str:
+    """The rates of a paced link, with the ratios to the SSD's where it was stated so; "" of another link."""
+    rates = sorted(set(optional(data, "result.link.gb_per_s").dropna()))
+    if not rates:
+        return ""
+    ratios = sorted(set(optional(data, "result.link.storage_ratio").dropna()))
+    shown = ", ".join(f"{rate:.3g}" for rate in rates)
+    if ratios:
+        return f"paced link, {', '.join(f'{ratio:g}x' for ratio in ratios)} SSD ({shown} GB/s)"
+    return f"link paced to {shown} GB/s ({_each(optional(data, 'result.link.source'))})"
 
 
 def _io_per_point(data: pd.DataFrame) -> str:

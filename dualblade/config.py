@@ -191,16 +191,45 @@ class GpuConfig:
 class LinkPace:
     """A link of stated speed, emulated on a host without it; `source` says whose numbers these are.
 
-    Sizes shrink with `scale` and stated rates do not: what decides is the ratio of the link to the SSD.
+    Sizes shrink with `scale` and stated rates do not: what decides is the ratio of the link to the SSD. So the speed
+    is given as `gb_per_s`, or else as `storage_ratio`, a multiple of the storage's own read rate. The harness measures
+    that rate, unless it is given as `storage_gb_per_s`.
     """
 
-    gb_per_s: float
+    gb_per_s: float | None
     source: str
     latency_us: float = 0.0
+    storage_ratio: float | None = None
+    storage_gb_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        _require(self.gb_per_s > 0, f"device.pace.gb_per_s={self.gb_per_s}", "more than 0 GB/s")
+        if (self.gb_per_s is None) == (self.storage_ratio is None):
+            raise ConfigurationError(
+                f"device.pace.gb_per_s={self.gb_per_s} and device.pace.storage_ratio={self.storage_ratio} do not go "
+                "together; give the link's rate or its ratio to the storage's, and null for the other"
+            )
+        for name in ("gb_per_s", "storage_ratio", "storage_gb_per_s"):
+            value = getattr(self, name)
+            _require(value is None or value > 0, f"device.pace.{name}={value}", "more than 0")
         _require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
+
+    @property
+    def rate_gb_per_s(self) -> float:
+        """GB/s of the link.
+
+        Raises:
+            ConfigurationError: it is a multiple of a rate that nobody has measured yet.
+        """
+        if self.gb_per_s is not None:
+            return self.gb_per_s
+        assert self.storage_ratio is not None
+        if self.storage_gb_per_s is None:
+            raise ConfigurationError(
+                f"device.pace.storage_ratio={self.storage_ratio:g} is a multiple of the storage's read rate, which is "
+                "not known here; start the run by `python -m experiments.run`, which measures it, or set "
+                "device.pace.storage_gb_per_s"
+            )
+        return self.storage_ratio * self.storage_gb_per_s
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,7 @@ class PacedLink(HostLink):
 
     def __init__(self, pace: LinkPace) -> None:
         self._pace = pace
+        self._bytes_per_s = pace.rate_gb_per_s * GB
         self._engine = threading.Lock()
         self._free_ns = 0
         self._copies = self._overruns = self._overrun_ns = 0
@@ -156,13 +157,15 @@ class PacedLink(HostLink):
         return lambda: _sleep_until(due_ns)
 
     def _duration_ns(self, size_bytes: int) -> int:
-        return round(size_bytes / (self._pace.gb_per_s * GB) * 1e9 + self._pace.latency_us * 1e3)
+        return round(size_bytes / self._bytes_per_s * 1e9 + self._pace.latency_us * 1e3)
 
     def describe(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "emulated": True,
-            "gb_per_s": self._pace.gb_per_s,
+            "gb_per_s": self._pace.rate_gb_per_s,
+            "storage_ratio": self._pace.storage_ratio,
+            "storage_gb_per_s": self._pace.storage_gb_per_s,
             "latency_us": self._pace.latency_us,
             "source": self._pace.source,
             "copies": self._copies,

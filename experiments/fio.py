@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -31,15 +32,21 @@ def run(options: Sequence[str], timeout_s: float) -> dict[str, Any]:
     Raises:
         RunError: fio failed, or did not end in time.
     """
-    command = [*enter(None), "fio", "--name=job", *options, "--group_reporting", "--output-format=json"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            [*enter(None), *command(options)], capture_output=True, text=True, timeout=timeout_s, check=False
+        )
     except subprocess.TimeoutExpired:
         raise RunError(f"fio did not end within {timeout_s:g} s: {' '.join(options)}") from None
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())[-300:]
-        raise RunError(f"fio ended with code {done.returncode} ({said}); by hand: fio --name=job {' '.join(options)}")
+        raise RunError(f"fio ended with code {done.returncode} ({said}); by hand: {shlex.join(command(options))}")
     return parse(done.stdout)
+
+
+def command(options: Sequence[str]) -> list[str]:
+    """The command of one job."""
+    return ["fio", "--name=job", *options, "--group_reporting", "--output-format=json"]
 
 
 def parse(output: str) -> dict[str, Any]:

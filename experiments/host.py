@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from experiments.engine import Launch, execute
+from experiments.storage_rate import StorageRates
 
 
 @dataclass(frozen=True)
 class Host:
-    """How engines are started here, and what results say of the machine."""
+    """How engines are started here, what results say of the machine, and how fast its storages are found to be."""
 
     launch: Launch = execute
     provenance: Mapping[str, Any] = field(default_factory=lambda: {"emulated": False})
+    rates: StorageRates = field(default_factory=StorageRates)

@@ -43,7 +43,9 @@ class IoRun:
             directory = Path(self.point.storage.directory)
             scratch = stack.enter_context(scratch_folder(directory, io.size_bytes, self.journal))
             self._describe(scratch)
-            target = stack.enter_context(io_target.opened(self.point, scratch, self.journal))
+            target = stack.enter_context(
+                io_target.opened(io.path, self.point.storage, io.size_bytes, scratch, self.journal)
+            )
             possible = [(size, depth) for size, depth in io.cells if target.takes(size)]
             buffers_bytes = max(size * depth for size, depth in possible) + 2 * huge_pages.HUGE_PAGE_BYTES
             huge = stack.enter_context(huge_pages.reserved(buffers_bytes, self.journal))

@@ -13,7 +13,7 @@ from dualblade.config import MIB, StorageConfig
 from dualblade.errors import StorageError
 from dualblade.page_residency import resident_bytes
 from experiments import fio, loop_device
-from experiments.io_point import IoPath, IoPoint
+from experiments.io_point import IoPath
 from experiments.journal import Journal
 
 FILE = "io"
@@ -61,14 +61,16 @@ class IoTarget:
 
 
 @contextlib.contextmanager
-def opened(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget]:
+def opened(
+    path: IoPath, storage: StorageConfig, size_bytes: int, scratch: Path, journal: Journal
+) -> Iterator[IoTarget]:
     """The path's target, every block of it written once, in `scratch` where it is a file of ours.
 
     Raises:
         StorageError, ConfigurationError: this machine does not have the path, or the blocks named are not ours.
     """
-    with _made(point, scratch, journal) as target:
-        fill(target, point.io.size_bytes)
+    with _made(path, storage, size_bytes, scratch, journal) as target:
+        fill(target, size_bytes)
         yield target
 
 
@@ -80,15 +82,15 @@ def fill(target: IoTarget, size_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def _made(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget]:
-    path, file, size_bytes = point.io.path, scratch / FILE, point.io.size_bytes
+def _made(path: IoPath, storage: StorageConfig, size_bytes: int, scratch: Path, journal: Journal) -> Iterator[IoTarget]:
+    file = scratch / FILE
     match path:
         case "ext4_buffered":
             yield IoTarget(file, (RING, "--direct=0"), cached=True, what="a file through the page cache")
         case "ext4_direct":
             yield IoTarget(file, (RING, "--direct=1"), cached=False, what="a file, O_DIRECT")
-        case _ if point.storage.backend == "nvme":
-            with _claimed(point.storage, size_bytes) as (claim, blocks):
+        case _ if storage.backend == "nvme":
+            with _claimed(storage, size_bytes) as (claim, blocks):
                 yield _on_namespace(path, claim, blocks)
         case "block_direct":
             _reserve(file, size_bytes)
@@ -96,7 +98,7 @@ def _made(point: IoPoint, scratch: Path, journal: Journal) -> Iterator[IoTarget]
                 what = "a loop device over a file, O_DIRECT"
                 yield IoTarget(device, (RING, "--direct=1"), cached=False, what=what)
         case _:
-            raise StorageError(f"io.path={path} takes an NVMe device, and storage={point.storage.name} has none")
+            raise StorageError(f"io.path={path} takes an NVMe device, and storage={storage.name} has none")
 
 
 def _on_namespace(path: IoPath, claim: Claim, blocks: range) -> IoTarget:

@@ -16,6 +16,7 @@ from experiments.measure import measure
 from experiments.point import Point, Settings
 from experiments.points import AnyPoint
 from experiments.results import Results
+from experiments.storage_rate import StorageRates
 
 Engines = Callable[[Path, Source, float], contextlib.AbstractContextManager[Launch]]
 
@@ -53,12 +54,13 @@ class LocalTestbed:
         self._stack = stack
         self._engines = engines
         self._provenance = provenance or {"emulated": False}
+        self._rates = StorageRates()
         self._launches: dict[Source, Launch] = {}
 
     def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
         launch = self._launch(point.run.workload.source, settings) if isinstance(point, Point) else execute
-        host = Host(launch, self._provenance)
+        host = Host(launch, self._provenance, self._rates)
         return measure(point, settings, results, self._journal, report, host)
 
     def _launch(self, source: Source, settings: Settings) -> Launch:

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,7 @@ class _Run:
     def _prepare(self, stack: contextlib.ExitStack) -> tuple[Path, MemoryCgroup]:
         storage = self.point.run.storage
         directory = Path(storage.directory)
+        rate = self.host.rates.wanted_by(self.point.run, self.journal)
         group = stack.enter_context(fresh_cgroup(self.journal))
         scratch = stack.enter_context(scratch_folder(directory, self.point.file_bytes, self.journal))
         before_kib = stack.enter_context(readahead(scratch, storage.read_ahead_kb, self.journal))
@@ -119,7 +120,9 @@ class _Run:
             **self.host.provenance,
             "cgroup": {"version": group.version, "path": str(group.path)},
         }
-        self.workspace.write_config(self.point.engine_config(scratch))
+        if rate is not None:
+            self.record["storage_rate"] = asdict(rate)
+        self.workspace.write_config(self.point.engine_config(scratch, rate.read_gb_per_s if rate else None))
         if storage.backend == "nvme":
             stack.enter_context(self.journal.undo("reclaim_blocks", self.point.raw_writes(scratch)))
         return scratch, group

@@ -135,11 +135,16 @@ class Point:
         where = f"{self.guest.ssd_name} {self.guest.lru} LRU " if self.guest else ""
         return f"{self.run.variant.name} {self._memory} {where}rep {self.repetition}"
 
-    def engine_config(self, scratch: Path) -> dict[str, Any]:
-        """The configuration as the engine of one run gets it: its storage is the run's own folder."""
+    def engine_config(self, scratch: Path, storage_gb_per_s: float | None = None) -> dict[str, Any]:
+        """The configuration as the engine of one run gets it: its storage is the run's own folder.
+
+        `storage_gb_per_s` is the read rate of the storage, for a link that is stated as a multiple of it.
+        """
         config = copy.deepcopy(dict(self.config))
         config["storage"]["directory"] = str(scratch)
         config["storage"]["records"] = self._records
+        if storage_gb_per_s is not None:
+            config["device"]["pace"]["storage_gb_per_s"] = storage_gb_per_s
         return config
 
     def raw_writes(self, scratch: Path) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _utilisation(data: pd.DataFrame) -> str:
         return "Utilisation was not measured: it takes fio's rate of the same storage (experiment io_paths)."
     return (
         "White mark: utilisation, the rate over the requests' time as a share of the most that fio reached by a direct "
-        f"path on the same testbed and storage ({' and '.join(known)}s)."
+        f"path on the same testbed and storage ({' and '.join(f'{op}s' for op in known)})."
     )
 
 

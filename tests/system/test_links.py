@@ -67,6 +67,16 @@ def test_a_paced_link_takes_at_least_its_time_for_all_threads_together() -> None
     assert link.describe()["copies"] == copies
 
 
+def test_a_link_in_proportion_to_the_storage_has_that_multiple_of_its_rate() -> None:
+    pace = LinkPace(None, "a test", storage_ratio=0.5, storage_gb_per_s=0.2)
+    link, source = PacedLink(pace), torch.zeros(SIZE_BYTES, dtype=torch.uint8)
+    start_s = time.monotonic()
+    link.start_up(torch.empty_like(source), source)()
+    assert time.monotonic() - start_s >= SIZE_BYTES / 0.1e9
+    told = link.describe()
+    assert (told["gb_per_s"], told["storage_ratio"], told["storage_gb_per_s"]) == (0.1, 0.5, 0.2)
+
+
 def test_a_paced_link_does_not_make_idle_time_up() -> None:
     link = PacedLink(LinkPace(gb_per_s=0.1, source="a test"))
     source = torch.zeros(SIZE_BYTES, dtype=torch.uint8)

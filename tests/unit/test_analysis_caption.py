@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis.caption import note, provenance
+from analysis.caption import note, overlap_note, provenance
 from analysis.load import load
 from analysis.metrics import measure
 from tests.unit.analysis_results import write_sweep
@@ -77,3 +77,11 @@ def test_unequal_repetitions_are_a_range(tmp_path: Path) -> None:
     write_sweep(tmp_path, limits_gb=[2.0], repetitions=5)
     write_sweep(tmp_path, limits_gb=[4.0], repetitions=2)
     assert "2 to 5 per point" in note(measure(load(tmp_path)))
+
+
+def test_a_link_in_proportion_to_the_ssd_is_told_with_its_ratio(tmp_path: Path) -> None:
+    link = {"kind": "paced", "emulated": True, "gb_per_s": 7.82, "storage_ratio": 2.3, "storage_gb_per_s": 3.4}
+    write_sweep(tmp_path, limits_gb=[2.0, 4.0], result={"link": link})
+    runs = measure(load(tmp_path))
+    for text in (note(runs), provenance("Subject.", runs), overlap_note(runs, ["memory_gb"])):
+        assert "paced link, 2.3x SSD (7.82 GB/s)" in text
