@@ -79,6 +79,7 @@ def io_provenance(subject: str, data: pd.DataFrame) -> str:
             f"block of {_each(sizes)} MiB at most once, from a cold page cache; buffers in "
             f"{_each(data['result.buffers'])}. Latency is from submission to completion.",
             f"Kernel {_each(data['environment.kernel'])}.",
+            *([] if "spdk" in set(data["config.io.path"]) else ["SPDK was not measured."]),
         ]
     )
 

@@ -17,6 +17,7 @@ import pytest
 from experiments import virtual_machine
 from experiments.errors import RunError
 from experiments.guest import Guest, GuestTestbed
+from experiments.io_point import IoPoint
 from experiments.journal import Journal
 from experiments.kernel import CACHE
 from experiments.point import Point, Settings
@@ -86,6 +87,27 @@ def test_all_variants_measure_in_one_guest(guest: Guest, tmp_path: Path, monkeyp
             assert result["backend"] == "nvme" and result["io_mode"]["direct"]["passthrough"]
             assert result["io_mode"]["direct"]["device"]["serial"] == found["storage"]["serial"]
             assert result["bytes"]["prefill"]["device_write"] >= result["plan"]["working_set_bytes"] // 3
+
+
+def test_every_io_path_is_measured(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of the SSD's ext4, the namespace by the block layer, and past it; each block of each of them once."""
+    testbed = borrowed(guest, tmp_path, monkeypatch)
+    small = ("repetition=0", "io.size_mib=8", "io.block_kib=[64]", "io.queue_depths=[8]")
+    where = (f"results_dir={tmp_path / 'results'}", "testbed=guest", "storage=ssd_a")
+    targets = {}
+    for config in compose_points(["+experiment=io_paths", *where, *small]):
+        point, settings = IoPoint.from_config(config), Settings.from_config(config)
+        result = testbed.measure(point, settings, Results(settings.results_dir), lambda event: None)
+        assert result["status"] == "done", result["error"]
+        (cell,) = result["cells"]
+        assert (cell["bytes"], cell["requests"]) == (8 << 20, 128)
+        targets[point.io.path] = result["target"]
+    assert targets == {
+        "ext4_buffered": "a file through the page cache",
+        "ext4_direct": "a file, O_DIRECT",
+        "block_direct": "an NVMe namespace as block device, O_DIRECT",
+        "io_uring_cmd": "an NVMe namespace by native commands",
+    }
 
 
 def test_guest_that_hangs_costs_its_point_alone(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

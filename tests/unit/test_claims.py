@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -160,8 +161,14 @@ def test_memory_cost_is_held_against_threads_times_a_tensor(tmp_path: Path) -> N
         assert verdict_of("C22", results_dir).verdict == verdict
 
 
-def io_result(mean_us: float) -> dict[str, Any]:
-    cells = [{**io_cell(kib << 10, depth), "latency_us": {"mean": mean_us}} for kib in (4, 256) for depth in (1, 16)]
+def io_result(mean_us: float, device_gb_per_s: float = 1000.0) -> dict[str, Any]:
+    """Requests that take a path `mean_us` each, or as long as the device takes for all that are in flight."""
+    cells = []
+    for request_bytes, depth in itertools.product((4 << 10, 256 << 10), (1, 16)):
+        in_flight_bytes = request_bytes * depth
+        latency_us = max(mean_us, in_flight_bytes / device_gb_per_s / 1e3)
+        rate = {"latency_us": {"mean": latency_us}, "bytes_per_s": in_flight_bytes / latency_us * 1e6}
+        cells.append({**io_cell(request_bytes, depth), **rate})
     return {"cells": cells}
 
 
@@ -183,6 +190,20 @@ def test_io_paths_are_compared_cell_by_cell(tmp_path: Path, paths: Mapping[str, 
     if "io_uring_cmd" in paths:
         assert judgement.finding.measured == pytest.approx(paths["io_uring_cmd"] / 40)
         assert len(judgement.finding.runs) == len(paths)
+        assert ("SPDK was not measured" in judgement.finding.reason) == ("spdk" not in paths)
+
+
+@pytest.mark.parametrize(("device_gb_per_s", "verdict"), [(0.05, "direction only"), (0.00005, "not testable here")])
+def test_io_paths_are_not_compared_where_the_device_is_the_limit(
+    tmp_path: Path, device_gb_per_s: float, verdict: str
+) -> None:
+    """By hand, at 50 MB/s: 256 KiB take 5 ms and 16 of 4 KiB 1.3 ms on any path, one of 4 KiB what its path takes."""
+    for path, mean_us in {"io_uring_cmd": 100, "ext4_buffered": 400}.items():
+        write_io(tmp_path, path, result=io_result(mean_us, device_gb_per_s))
+    judgement = verdict_of("C20", tmp_path)
+    assert judgement.verdict == verdict
+    if verdict == "direction only":
+        assert judgement.finding.measured == pytest.approx(0.25)
 
 
 def stalled(decode_low: float, decode_high: float) -> Curve:
