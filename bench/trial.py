@@ -71,7 +71,7 @@ def run(point: Point, module: str, bench: Bench, python_path: Path = PROJECT) ->
         _wait_for(program, "ready", run_dir)
         drop_caches(scratch)
         if point.budget_bytes is not None:
-            group.set_limit(group.process_bytes() + point.budget_bytes)
+            group.set_limit(group.process_bytes() + group.library_bytes() + point.budget_bytes)
             stack.enter_context(held_to_budget(point.budget_bytes, group.version, bench.journal))
         _say_go(program)
         _wait_for(program, "done", run_dir)

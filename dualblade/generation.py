@@ -22,7 +22,7 @@ from dualblade.phases import PhaseTimes
 from dualblade.prompts import Prompts, make_prompts, read_source
 from dualblade.replay import Progress
 from dualblade.roofline import ComputeTime
-from dualblade.sequences import Sequences
+from dualblade.sequences import KeysValues, Sequences
 from dualblade.store import QUEUED_STORES, KVStore
 
 # malloc.h
@@ -91,10 +91,12 @@ class Generation:
         return generated[:, -n_tokens:]
 
     def _warm_up(self) -> None:
-        """Take, before memory is limited, what prefill will need: its activations, and K and V on their way."""
-        tensor_bytes = self._model.geometry.largest_tensor_bytes
+        """Take, before memory is limited, all that a run will need: activations, logits, K and V on their way."""
+        geometry = self._model.geometry
+        tensor_bytes = geometry.largest_tensor_bytes
         on_their_way = [torch.zeros(tensor_bytes, dtype=torch.uint8) for _ in range(QUEUED_STORES + 2)]
-        self._generate(1, use_cache=False, prefill_chunk_size=None)  # chunks take a cache, and less than this
+        rehearsal = StoredCache(self._model.layers, _Rehearsal(geometry))
+        self._generate(3, cache=rehearsal, prefill_chunk_size=None)  # chunks take less than this
         del on_their_way
 
 
@@ -108,6 +110,39 @@ def keep_freed_memory() -> None:
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_MAX, 0)
     libc.mallopt(_M_TRIM_THRESHOLD, -1)
+
+
+class _Rehearsal(Sequences):
+    """Sequences that are kept nowhere: attention gets zeros of the shapes and strides that a run will give it."""
+
+    def __init__(self, geometry: KVGeometry) -> None:
+        super().__init__(geometry.batch_size, geometry.capacity_tokens, _keep_nothing)
+        self._geometry = geometry
+        self._lengths = [0] * geometry.n_layers
+
+    def open(self, dtype: torch.dtype, device: torch.device) -> None:
+        pass
+
+    def length(self, layer: int = 0) -> int:
+        return self._lengths[layer]
+
+    def visible(self, layer: int) -> range:
+        return self._geometry.visible_rows(layer, self._lengths[layer])
+
+    def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> KeysValues:
+        n_past, n_new = len(self.visible(layer)), keys.shape[2]
+        self._lengths[layer] += n_new
+        return (keys, values) if n_past == 0 else (_zeros(keys, n_past + n_new), _zeros(values, n_past + n_new))
+
+
+def _keep_nothing(dtype: torch.dtype, device: torch.device) -> KVStore:
+    raise AssertionError("a rehearsal has no store")
+
+
+def _zeros(new: torch.Tensor, n_tokens: int) -> torch.Tensor:
+    """`[B, H, T, D]`, in memory `[T, B, H, D]` as the store's slots are."""
+    batch, heads, _, dim = new.shape
+    return new.new_zeros(n_tokens, batch, heads, dim).permute(1, 2, 0, 3)
 
 
 class _Clock(StoppingCriteria):

@@ -44,11 +44,10 @@ class Sequences:
         return sequences
 
     @_outside_inference_mode
-    def open(self, dtype: torch.dtype, device: torch.device) -> KVStore:
-        """The store; made now, unless it is there already."""
+    def open(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Make the store, unless it is there already."""
         if self.store is None:
             self.store = self._open_store(dtype, device)
-        return self.store
 
     def length(self, layer: int = 0) -> int:
         """Tokens that a layer holds."""
@@ -68,7 +67,9 @@ class Sequences:
             ConfigurationError: the tensors are not what this cache was made for, or there is no room for them.
             StorageError, IntegrityError: storage did not take or give back what it should.
         """
-        store = self.open(keys.dtype, keys.device)
+        self.open(keys.dtype, keys.device)
+        store = self.store
+        assert store is not None
         k, v = _as_rows(keys), _as_rows(values)
         for tensor, rows in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
             _check(store, tensor, rows)

@@ -32,6 +32,7 @@ class MemoryCgroup(ABC):
     peak_file: ClassVar[str]
     swap_off: ClassVar[tuple[str, str]]
     oom_file: ClassVar[str]
+    mapped_name: ClassVar[str]
     uncharge_file: ClassVar[str | None] = None
 
     @property
@@ -59,6 +60,11 @@ class MemoryCgroup(ABC):
     @abstractmethod
     def process_bytes(self) -> int:
         """What is charged and cannot be dropped like page cache: anonymous memory and the kernel's own."""
+
+    def library_bytes(self) -> int:
+        """Page cache that its processes map, programs and libraries: no cache drop takes it while they run."""
+        stat = self.stat()
+        return max(0, stat[self.mapped_name] - stat["shmem"])
 
     def peak_bytes(self) -> int | None:
         """Most that was ever charged; None where the kernel does not tell (version 2 before Linux 5.19)."""
@@ -114,6 +120,7 @@ class CgroupV1(MemoryCgroup):
     peak_file = "memory.max_usage_in_bytes"
     swap_off = ("memory.swappiness", "0")
     oom_file = "memory.oom_control"
+    mapped_name = "mapped_file"
     uncharge_file = "memory.force_empty"  # a removed group lives on as long as page cache is charged to it
 
     def process_bytes(self) -> int:
@@ -126,6 +133,7 @@ class CgroupV2(MemoryCgroup):
     peak_file = "memory.peak"
     swap_off = ("memory.swap.max", "0")
     oom_file = "memory.events"
+    mapped_name = "file_mapped"
     kernel_parts: ClassVar = ("kernel_stack", "pagetables", "percpu", "sock", "slab")  # before Linux 5.18
 
     def process_bytes(self) -> int:

@@ -143,12 +143,17 @@ class _Run:
 
     def _limit(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> None:
         """Set the limits from what the engine needs without KV, which it has all allocated by now."""
-        process_bytes, budget_bytes = group.process_bytes(), self.point.budget_bytes
-        limits = {"process_bytes": process_bytes, "budget_bytes": budget_bytes, "limit_bytes": None}
-        self.record["cgroup"] |= limits
+        process_bytes, library_bytes = group.process_bytes(), group.library_bytes()
+        needed_bytes, budget_bytes = process_bytes + library_bytes, self.point.budget_bytes
+        self.record["cgroup"] |= {
+            "process_bytes": process_bytes,
+            "library_bytes": library_bytes,
+            "budget_bytes": budget_bytes,
+            "limit_bytes": None,
+        }
         if budget_bytes is not None:
-            check_budget(self.point, budget_bytes, process_bytes)
-            self.record["cgroup"]["limit_bytes"] = group.set_limit(process_bytes + budget_bytes)
+            check_budget(self.point, budget_bytes, needed_bytes)
+            self.record["cgroup"]["limit_bytes"] = group.set_limit(needed_bytes + budget_bytes)
             self.record["cgroup"]["dirty_pages"] = self._hold_dirty_pages(stack, group, budget_bytes)
 
     def _hold_dirty_pages(self, stack: contextlib.ExitStack, group: MemoryCgroup, budget_bytes: int) -> dict[str, Any]:
@@ -179,11 +184,12 @@ class _Run:
         result = self.workspace.read_result()
         if result and result.get("error"):
             return RunError(result["error"])
-        if group.oom_kills():
+        if group.oom_kills() and "limit_bytes" in self.record["cgroup"]:
             limits = self.record["cgroup"]
+            needed_bytes = limits["process_bytes"] + limits["library_bytes"]
             return RunError(
                 f"the kernel killed the engine at its memory limit of {limits['limit_bytes']:,} bytes, of which the "
-                f"process needed {limits['process_bytes']:,} before the run; raise memory_gb"
+                f"process needed {needed_bytes:,} before the run; raise memory_gb"
             )
         if code < 0:
             return RunError(f"the engine was killed by {signal.Signals(-code).name}; run the point again")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import caches
 from experiments.cgroup import MemoryCgroup
 from experiments.engine import enter
 from experiments.hierarchy import fresh_cgroup
@@ -58,6 +59,18 @@ def test_page_cache_is_not_what_a_process_needs(group: MemoryCgroup, disk_path: 
     start(group, code)
     assert group.stat()["file" if group.version == 2 else "cache"] >= 100 * MIB
     assert group.process_bytes() < 40 * MIB  # the interpreter, and the kernel's index of the cached pages
+
+
+def test_what_a_process_maps_outlives_a_cache_drop_and_is_told_apart(group: MemoryCgroup, disk_path: Path) -> None:
+    file = disk_path / "library"
+    file.write_bytes(bytes(50 * MIB))
+    caches.drop_caches(disk_path)
+    mapped = f"m = mmap.mmap(os.open({str(file)!r}, os.O_RDWR), 0); sum(m[::4096]); print('ready', flush=True); input()"
+    start(group, f"import mmap, os; {mapped}")
+    before_bytes = group.process_bytes()
+    caches.drop_caches(disk_path)
+    assert 50 * MIB <= group.library_bytes() < 70 * MIB
+    assert group.process_bytes() == pytest.approx(before_bytes, abs=4 * MIB)
 
 
 def test_the_limit_is_read_back_in_whole_pages(group: MemoryCgroup) -> None:
