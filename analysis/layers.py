@@ -13,29 +13,49 @@ from analysis.device_metrics import NS_PER_US
 from analysis.load import ResultsError
 
 FILE_NAME = "io_layers.parquet"
-LAYERS = ("vfs", "file_system", "block", "device")
+ABOVE = ("vfs", "file_system", "block")
+SPLIT, UNSPLIT = ("driver", "device"), ("driver_and_device",)
+LAYERS = (*ABOVE, *SPLIT, *UNSPLIT)  # a run has either of the last two kinds
 JOINED_BY = ["offset_bytes", "issue_ns"]
+SETUP = "setup_ns"
 
 
 def layer_us(run_dir: Path, kind: RequestKind) -> pd.DataFrame:
-    """One row per device command of a request kind whose way down was seen: microseconds in each of LAYERS.
+    """One row per device command of a request kind whose way down was seen: microseconds in each layer.
 
     vfs: from the entry into the kernel (or the submission before, where one entry makes several) to the file system's
     look-up of where the bytes lie; it holds the page cache, page allocation and readahead. file_system: to the bio's
-    hand-over, all since the submission before where one look-up served several. block: to the issue to the driver, time
-    in the scheduler and for a free tag included. device: to the completion, the driver included, which the block
-    layer's tracepoints do not tell apart.
+    hand-over, all since the submission before where one look-up served several. block: to the driver's beginning, time
+    in the scheduler and for a free tag included.
+
+    On NVMe disks driver: to the issue (nvme_setup_cmd to block_rq_issue), and again from the completion that it takes
+    from the queue to the one that it tells the block layer (nvme_complete_rq to block_rq_complete). device: between
+    them, its doorbell and its interrupt included. On other disks block ends with the issue, and driver_and_device is
+    all that follows: the block layer's tracepoints do not tell them apart.
 
     Raises:
         ResultsError: the run has no usable trace of layers.
     """
-    commands = load_device_io(run_dir).commands_of(kind)
-    stamps = _read(run_dir / FILE_NAME)
-    seen = commands.merge(stamps, on=JOINED_BY)
-    seen = seen[(seen[["enter_ns", "queue_ns"]] > 0).all(axis=1)]
+    seen = load_device_io(run_dir).commands_of(kind).merge(_read(run_dir / FILE_NAME), on=JOINED_BY)
     seen["fs_ns"] = seen["fs_ns"].where(seen["fs_ns"] > 0, seen["enter_ns"])
-    times = seen[["enter_ns", "fs_ns", "queue_ns", "issue_ns", "complete_ns"]].diff(axis=1).iloc[:, 1:] / NS_PER_US
-    return times.set_axis(list(LAYERS), axis=1)[(times >= 0).all(axis=1).to_numpy()]
+    split = SETUP in seen
+    way = ["enter_ns", "fs_ns", "queue_ns", *([SETUP, "issue_ns", "done_ns"] if split else ["issue_ns"]), "complete_ns"]
+    seen = seen[(seen[way] > 0).all(axis=1)]
+    times = seen[way].diff(axis=1).iloc[:, 1:] / NS_PER_US
+    times = times[(times >= 0).all(axis=1)]
+    if not split:
+        return times.set_axis([*ABOVE, *UNSPLIT], axis=1)
+    times = times.set_axis([*ABOVE, "down", "device", "up"], axis=1)
+    return times.assign(driver=times["down"] + times["up"])[[*ABOVE, *SPLIT]]
+
+
+def is_split(run_dir: Path) -> bool:
+    """Whether the trace tells driver and device apart.
+
+    Raises:
+        ResultsError: the run has no usable trace of layers.
+    """
+    return SETUP in _read(run_dir / FILE_NAME)
 
 
 def seen_share(run_dir: Path, kind: RequestKind) -> float:

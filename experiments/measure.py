@@ -138,8 +138,7 @@ class _Run:
         return engine
 
     def _trace(self, stack: contextlib.ExitStack, scratch: Path) -> NoTrace | RunTrace:
-        storage, folder = self.point.run.storage, self.workspace.folder
-        return stack.enter_context(traced(self.trace, storage, scratch, folder))
+        return stack.enter_context(traced(self.trace, self.point.run, scratch, self.workspace.folder))
 
     def _limit(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> None:
         """Set the limits from what the engine needs without KV, which it has all allocated by now."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualblade.config import StorageConfig
+from dualblade.config import RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
 from dualblade.mounts import mount_of, read_mounts
 from experiments.block_device import BlockDevice, backing_device
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RAW = "trace.txt"
 TRACER_LOG = "trace.log"
 BLOCK_LAYER = ("block_requests", "block_latency", "io_layers")
+LAYERS, NVME_LAYERS = "io_layers", "io_layers_nvme"
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,13 @@ class RunTrace:
             return page_cache.write(raw, folder / page_cache.FILE_NAME)
         attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
         info = decode(raw, folder / FILE_NAME, attribution=attribution)
-        if info.source == "io_layers":
-            io_layers.write(raw, folder / io_layers.FILE_NAME)
+        if info.source in (LAYERS, NVME_LAYERS):
+            io_layers.write(raw, folder / io_layers.FILE_NAME, nvme=info.source == NVME_LAYERS)
         return info
 
 
 @contextlib.contextmanager
-def traced(
-    settings: TraceSettings, storage: StorageConfig, scratch: Path, folder: Path
-) -> Iterator[NoTrace | RunTrace]:
+def traced(settings: TraceSettings, run: RunConfig, scratch: Path, folder: Path) -> Iterator[NoTrace | RunTrace]:
     """A tracer that is ready; gone when the block is left, with its text unless that is to be kept.
 
     Raises:
@@ -113,17 +112,19 @@ def traced(
     from traces.capture import tracing
     from traces.errors import TraceError
 
-    if storage.backend == "nvme" and settings.script in BLOCK_LAYER:
+    passthrough = run.storage.backend == "nvme" and run.variant.overflow == "direct"
+    if passthrough and settings.script in BLOCK_LAYER:
         raise MachineError(
             f"{settings.script} sees NVMe passthrough commands without their addresses; set trace=nvme_commands"
         )
-    devices = disks(storage, scratch)
-    arguments = _arguments(settings.script, devices)
+    devices = disks(run.storage, scratch)
+    script = script_for(settings.script, devices)
+    arguments = _arguments(script, devices)
     with contextlib.ExitStack() as stack:
         try:
             tracer = stack.enter_context(
                 tracing(
-                    settings.script,
+                    script,
                     folder / RAW,
                     arguments,
                     disks=[device.name for device in devices],
@@ -148,6 +149,12 @@ def disks(storage: StorageConfig, scratch: Path) -> list[BlockDevice]:
         number = os.stat(storage.block_device).st_rdev
         found.append(BlockDevice.of_number(os.major(number), os.minor(number)).disk())
     return list(dict.fromkeys(found))
+
+
+def script_for(wanted: str, devices: list[BlockDevice]) -> str:
+    """The script for these disks: where all are NVMe ones, their driver tells itself and the device apart."""
+    split = devices and all(_controller(device) is not None for device in devices)
+    return NVME_LAYERS if wanted == LAYERS and split else wanted
 
 
 def _arguments(script: str, devices: list[BlockDevice]) -> list[int]:

@@ -58,6 +58,7 @@ class Source:
 SOURCES: Mapping[str, Source] = {
     "block_requests": Source(block_requests.parse, MONOTONIC, counted=True),
     "io_layers": Source(io_layers.parse, MONOTONIC, counted=True),
+    "io_layers_nvme": Source(io_layers.parse_nvme, MONOTONIC, counted=True),
     "nvme_commands": Source(nvme_commands.parse, MONOTONIC, counted=True),
     "blkparse": Source(blkparse.parse, SINCE_START),
     "biosnoop": Source(biosnoop.parse, SINCE_START),

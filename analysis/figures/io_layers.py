@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import KINDS, load_device_io
 from analysis.device_metrics import busy_rate
-from analysis.layers import FILE_NAME, LAYERS, layer_us, seen_share
+from analysis.layers import FILE_NAME, LAYERS, is_split, layer_us, seen_share
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
@@ -21,16 +21,35 @@ from analysis.traced import traced
 
 BASELINE = "baseline"
 HEIGHT = 0.62  # of a bar, of the room of a request kind
-NAMES = {"vfs": "VFS, page cache", "file_system": "File system", "block": "Block layer", "device": "Driver and device"}
-COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#000000"), strict=True))
-HATCHES = dict(zip(LAYERS, ("", "////", "....", ""), strict=True))
+NAMES = {
+    "vfs": "VFS, page cache",
+    "file_system": "File system",
+    "block": "Block layer",
+    "driver": "Driver",
+    "device": "Device",
+    "driver_and_device": "Driver and device",
+}
+COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#000000", "#000000"), strict=True))
+HATCHES = dict(zip(LAYERS, ("", "////", "....", "xxxx", "", "\\\\\\\\"), strict=True))
+APART = (
+    "On NVMe the driver's tracepoints tell it and the device apart: driver is the time before the issue (from "
+    "nvme_setup_cmd) and after the device's completion (from nvme_complete_rq)."
+)
+TOGETHER = "Tracepoints of the block layer do not tell driver and device apart."
 
 
 def select(results: Results) -> Selection:
-    """The Baseline's runs whose layers were traced."""
+    """The Baseline's runs whose layers were traced; of an SSD's, those that tell driver and device apart, if any do."""
     runs = results.runs
     chosen = (runs["config.variant.name"] == BASELINE) & runs["folder"].map(lambda run: (run / FILE_NAME).exists())
-    return traced(dataclasses.replace(results, runs=runs[chosen.astype(bool)]))
+    selection = traced(dataclasses.replace(results, runs=runs[chosen.astype(bool)]))
+    best = [_most_apart(runs) for _, runs in split_by_ssd(selection.runs)]
+    return selection._replace(runs=pd.concat([selection.runs.head(0), *best]))
+
+
+def _most_apart(runs: pd.DataFrame) -> pd.DataFrame:
+    split = runs["folder"].map(is_split).astype(bool)
+    return runs[split] if split.any() else runs
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -39,10 +58,16 @@ def caption(data: pd.DataFrame) -> str:
     subject = (
         "Mean time of the Baseline's device commands in each layer of the page-cache path, by request kind, and the "
         "share of the requests' time in which the device had a command in flight. VFS: from entry into the kernel, or "
-        "from the submission before, to the file system's look-up of where the bytes lie. Tracepoints of the block "
-        f"layer do not tell driver and device apart. Commands whose way was seen: {shares}."
+        f"from the submission before, to the file system's look-up of where the bytes lie. {_split(data)} "
+        f"Commands whose way was seen: {shares}."
     )
     return trace_provenance(subject, data)
+
+
+def _split(data: pd.DataFrame) -> str:
+    """Which layers were told apart."""
+    kinds = set(data["folder"].map(is_split))
+    return " ".join(text for split, text in ((True, APART), (False, TOGETHER)) if split in kinds)
 
 
 def table(data: pd.DataFrame) -> pd.DataFrame:
@@ -87,9 +112,10 @@ def plot(data: pd.DataFrame) -> Figure:
 
 def _draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
     """Shares of the mean time of a command, which stands beside the request kind."""
-    totals_us = rows[list(LAYERS)].sum(axis=1)
+    present = [layer for layer in LAYERS if layer in rows and rows[layer].notna().any()]
+    totals_us = rows[present].sum(axis=1)
     left = pd.Series(0.0, index=rows.index)
-    for layer in LAYERS:
+    for layer in present:
         looks: dict[str, Any] = {
             "color": COLORS[layer],
             "hatch": HATCHES[layer],

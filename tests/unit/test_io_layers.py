@@ -30,9 +30,9 @@ def paper_style() -> Iterator[None]:
 
 
 def write_layers(run_dir: Path, **ns: int) -> None:
-    """For each command of a trace: enter, fs and queue so many ns before its issue."""
+    """For each command of a trace: its stamps so many ns before its issue."""
     commands = pq.read_table(run_dir / "device_io.parquet").to_pandas()
-    columns = {name: commands["issue_ns"] - ns[name] for name in io_layers.STAMPS}
+    columns = {name: commands["issue_ns"] - before_ns for name, before_ns in ns.items()}
     table = pd.DataFrame({"offset_bytes": commands["offset_bytes"], "issue_ns": commands["issue_ns"], **columns})
     pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / layers.FILE_NAME)
 
@@ -77,6 +77,35 @@ def test_layers_are_the_times_between_the_stamps(tmp_path: Path) -> None:
     assert layers.layer_us(tmp_path, DECODE_WRITE).empty
 
 
+def test_text_of_nvme_disks_has_the_drivers_times_too(tmp_path: Path) -> None:
+    raw = tmp_path / "trace.txt"
+    lines = b"4000,9000,266338304,0,80,8192,0,RA,1000,2000,3500,3800,8700\n@events: 1\n"
+    raw.write_bytes(header("io_layers_nvme", DEVICES) + lines)
+    info = decode(raw, tmp_path / "device_io.parquet")
+    io_layers.write(raw, tmp_path / "io_layers.parquet", nvme=True)
+    assert info.valid and (info.source, info.broken_lines) == ("io_layers_nvme", 0)
+    (row,) = pq.read_table(tmp_path / "io_layers.parquet").to_pylist()
+    assert (row["queue_ns"], row["setup_ns"], row["done_ns"]) == (3500, 3800, 8700)
+
+
+def test_the_driver_has_both_ends_of_a_commands_way(tmp_path: Path) -> None:
+    commands = [
+        {"offset_bytes": 0, "issue_ns": 50_000, "complete_ns": 90_000},
+        {"offset_bytes": 4096, "issue_ns": 60_000, "complete_ns": 61_000},  # its completion was not seen
+    ]
+    write_trace(tmp_path, commands, [{}])
+    above = {"enter_ns": 10_000, "fs_ns": 12_000, "queue_ns": 20_000}
+    stamps = [
+        {"offset_bytes": 0, "issue_ns": 50_000, **above, "setup_ns": 47_000, "done_ns": 85_000},
+        {"offset_bytes": 4096, "issue_ns": 60_000, **above, "setup_ns": 58_000, "done_ns": 0},
+    ]
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layers.FILE_NAME)
+    (times,) = layers.layer_us(tmp_path, DECODE_READ).to_dict("records")
+    assert times == {"vfs": 2, "file_system": 8, "block": 27, "driver": 3 + 5, "device": 35}
+    assert sum(times.values()) == 80  # from the entry to the completion
+    assert layers.seen_share(tmp_path, DECODE_READ) == pytest.approx(1 / 2)
+
+
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     write_trace(tmp_path, [{}], [{}])
     (tmp_path / layers.FILE_NAME).write_bytes(b"PAR1")
@@ -98,6 +127,22 @@ def test_the_bars_are_shares_of_the_mean_time_of_the_baseline(tmp_path: Path) ->
     )
     assert busy.containers[0][1].get_width() == pytest.approx(60 / 90)  # type: ignore[index]
     assert "decode read 100%" in figure.caption(runs)
+
+
+def test_the_caption_says_which_layers_were_told_apart_and_ssds_do_not_mix(tmp_path: Path) -> None:
+    above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
+    write_layers(write_traced_run(tmp_path, "baseline"), **above)
+    together = figure.select(with_metrics(load(tmp_path))).runs
+    assert figure.TOGETHER in figure.caption(together) and figure.APART not in figure.caption(together)
+    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000, done_ns=-30_000)
+    apart = figure.select(with_metrics(load(tmp_path))).runs
+    assert list(apart["config.repetition"]) == [1]
+    assert figure.APART in figure.caption(apart) and figure.TOGETHER not in figure.caption(apart)
+    table = figure.table(apart).set_index("request")
+    assert table.loc["Decode read", "driver"] == pytest.approx(2 + 59.5 - 30)
+    assert {"driver", "device"} <= set(table) and "driver_and_device" not in table
+    shown, _ = figure.plot(apart).axes
+    assert [container.get_label() for container in shown.containers][-2:] == ["Driver", "Device"]
 
 
 def test_runs_without_layers_are_nothing_to_draw(tmp_path: Path) -> None:
