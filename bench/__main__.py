@@ -39,7 +39,7 @@ def main() -> int:
     try:
         with session(_storage()) as bench:
             for part in arguments.parts or _parts_here():
-                where = environment.collect(bench.folder)
+                where = environment.collect(bench.folder) | environment.collect_code()
                 measured = PARTS[part](arguments.pairs, bench, functools.partial(_report, part, time.monotonic()))
                 results = Results.load(arguments.out).with_part(part, measured, where)
                 results.write(arguments.out)

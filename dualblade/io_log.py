@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,12 +47,25 @@ SCHEMA = pa.schema([(f.name, _ARROW[str(f.type)]) for f in fields(Operation)])
 
 def prepare_log() -> None:
     """Let Arrow allocate what it needs to write now, before memory is limited."""
-    pq.write_table(SCHEMA.empty_table(), pa.BufferOutputStream())
+    pq.write_table(_table([]), pa.BufferOutputStream())
 
 
 def write_log(operations: Iterable[Operation], path: Path) -> None:
     """Write the operations as Parquet, complete or not at all."""
-    table = pa.Table.from_pylist([asdict(operation) for operation in operations], schema=SCHEMA)
     partial = path.with_name(f".{path.name}.partial")
-    pq.write_table(table, partial)
+    pq.write_table(_table(list(operations)), partial)
     os.replace(partial, path)
+
+
+def _table(operations: Sequence[Operation]) -> pa.Table:
+    """From buffers: Arrow's conversion of Python objects imports pandas first, which an emulated CPU takes long for."""
+    columns = [_column(field.type, [getattr(operation, field.name) for operation in operations]) for field in SCHEMA]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def _column(kind: pa.DataType, values: Sequence[int] | Sequence[str]) -> pa.Array:
+    if kind == pa.int64():
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array("q", values))])
+    encoded = [str(value).encode() for value in values]
+    offsets = array("i", itertools.accumulate(map(len, encoded), initial=0))
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))])

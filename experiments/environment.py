@@ -22,11 +22,10 @@ FINGERPRINT = ("code_hash", "kernel")
 
 
 def collect(folder: Path) -> dict[str, Any]:
-    """All that is known before a run whose storage is `folder`."""
+    """All that the machine tells before a run whose storage is `folder`; `collect_code` is apart."""
     return {
         "schema": SCHEMA_VERSION,
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        **collect_code(),
         **collect_machine(),
         **collect_memory(),
         "storage": block_device.describe(folder),

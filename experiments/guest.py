@@ -132,7 +132,7 @@ class GuestTestbed:
             except RunError as error:
                 _write_failure(guest, point, workspace, error)
                 self._guest = None  # the next point gets a new one
-            result = _complete(workspace, time.monotonic() - start)
+            result = _complete(workspace, point, time.monotonic() - start)
             workspace.publish()
         if self._guest is None:
             self._stack.close()
@@ -184,10 +184,10 @@ def _write_failure(guest: Guest, point: AnyPoint, workspace: Workspace, error: R
     workspace.write_config(point.config)
 
 
-def _complete(workspace: Workspace, total_s: float) -> dict[str, Any]:
-    """Add what only the outside knows: the checkout's revision, which git does not tell a stranger, and the time."""
+def _complete(workspace: Workspace, point: AnyPoint, total_s: float) -> dict[str, Any]:
+    """Add what the outside knows better: the code, which lies here, and the time."""
     record = json.loads((workspace.folder / ENVIRONMENT).read_text())
-    record |= environment.collect_code()
+    record |= environment.collect_code() | {"code_hash": point.code()}
     record["harness_s"] = {**record.get("harness_s", {}), "total": total_s}
     workspace.write_json(ENVIRONMENT, record)
     result = workspace.read_result()

@@ -57,7 +57,7 @@ class IoRun:
         return result
 
     def _describe(self, scratch: Path) -> None:
-        self.record |= environment.collect(scratch)
+        self.record |= environment.collect(scratch) | self.host.code()
         self.record |= {
             "config_hash": self.point.config_hash,
             "code_hash": self.point.code(),

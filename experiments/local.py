@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.config import Source
+from experiments import environment
 from experiments.engine import Launch, Report, execute, running
 from experiments.errors import MachineError
 from experiments.host import Host
@@ -48,19 +49,21 @@ class LocalTestbed:
         stack: contextlib.ExitStack,
         engines: Engines = held_libraries,
         provenance: Mapping[str, Any] | None = None,
+        code: Callable[[], dict[str, Any]] = environment.collect_code,
     ) -> None:
         self._journal = journal
         self._folder = folder
         self._stack = stack
         self._engines = engines
         self._provenance = provenance or {"emulated": False}
+        self._code = code
         self._rates = StorageRates()
         self._launches: dict[Source, Launch] = {}
 
     def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
         launch = self._launch(point.run.workload.source, settings) if isinstance(point, Point) else execute
-        host = Host(launch, self._provenance, self._rates)
+        host = Host(launch, self._provenance, self._rates, self._code)
         return measure(point, settings, results, self._journal, report, host)
 
     def _launch(self, source: Source, settings: Settings) -> Launch:

@@ -112,7 +112,7 @@ class _Run:
         group = stack.enter_context(fresh_cgroup(self.journal))
         scratch = stack.enter_context(scratch_folder(directory, self.point.file_bytes, self.journal))
         before_kib = stack.enter_context(readahead(scratch, storage.read_ahead_kb, self.journal))
-        self.record |= environment.collect(scratch)
+        self.record |= environment.collect(scratch) | self.host.code()
         self.record["storage"]["read_ahead_kb_before"] = before_kib
         self.record |= {
             "config_hash": self.point.config_hash,

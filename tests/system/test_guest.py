@@ -99,6 +99,8 @@ def test_every_io_path_is_measured(guest: Guest, tmp_path: Path, monkeypatch: py
         point, settings = IoPoint.from_config(config), Settings.from_config(config)
         result = testbed.measure(point, settings, Results(settings.results_dir), lambda event: None)
         assert result["status"] == "done", result["error"]
+        record = Results(settings.results_dir).find(point)
+        assert record is not None and record.environment["code_hash"] == point.code()
         (cell,) = result["cells"]
         assert (cell["bytes"], cell["requests"]) == (8 << 20, 128)
         targets[point.io.path] = result["target"]
