@@ -10,6 +10,7 @@ the run's while it lasts.
 from __future__ import annotations
 
 import contextlib
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from experiments.journal import Journal
 
 VM = Path("/proc/sys/vm")
 LIMITS = ("dirty", "dirty_background")
+LEAST_BYTES = 2 * mmap.PAGESIZE  # what the kernel takes (admin-guide/sysctl/vm.rst)
 
 
 @contextlib.contextmanager
@@ -32,7 +34,7 @@ def held_to_budget(budget_bytes: int, cgroup_version: int, journal: Journal, vm:
     if cgroup_version != 1:
         yield {"by": "the cgroup"}
         return
-    limits_bytes = {f"{name}_bytes": int(_share(name, vm) * budget_bytes) for name in LIMITS}
+    limits_bytes = {f"{name}_bytes": max(LEAST_BYTES, int(_share(name, vm) * budget_bytes)) for name in LIMITS}
     with contextlib.ExitStack() as stack:
         for name in LIMITS:
             stack.enter_context(journal.undo("write_value", *_before(name, vm)))
@@ -48,12 +50,10 @@ def _share(name: str, vm: Path) -> float:
 
 
 def _before(name: str, vm: Path) -> tuple[str, str]:
-    """The file that sets the limit back, and what to write."""
-    for file in (vm / f"{name}_ratio", vm / f"{name}_bytes"):
-        value = file.read_text().strip()
-        if value != "0":
-            break
-    return str(file), value
+    """The file that sets the limit back, and what to write: bytes of 0 mean that the ratio is in force, be it 0 too."""
+    absolute, ratio = vm / f"{name}_bytes", vm / f"{name}_ratio"
+    file = ratio if absolute.read_text().strip() == "0" else absolute
+    return str(file), file.read_text().strip()
 
 
 def _set(file: Path, limit_bytes: int) -> None:

@@ -18,6 +18,7 @@ from experiments.engine import PROJECT
 
 SCHEMA_VERSION = 1
 PACKAGES = ("torch", "numpy", "cffi", "pyarrow", "hydra-core", "transformers")
+DIRTY_LIMITS = ("dirty_ratio", "dirty_bytes", "dirty_background_ratio", "dirty_background_bytes")
 FINGERPRINT = ("code_hash", "kernel")
 
 
@@ -70,7 +71,7 @@ def collect_memory() -> dict[str, Any]:
         "lru_generation": _text("/sys/kernel/mm/lru_gen/enabled") or "absent",
         "thp": _text("/sys/kernel/mm/transparent_hugepage/enabled"),
         "swappiness": _text("/proc/sys/vm/swappiness"),
-        "dirty": {name: _text(f"/proc/sys/vm/{name}") for name in ("dirty_ratio", "dirty_background_ratio")},
+        "dirty": {name: _text(f"/proc/sys/vm/{name}") for name in DIRTY_LIMITS},
     }
 
 

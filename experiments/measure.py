@@ -183,18 +183,24 @@ class _Run:
         result = self.workspace.read_result()
         if result and result.get("error"):
             return RunError(result["error"])
-        if group.oom_kills() and "limit_bytes" in self.record["cgroup"]:
-            limits = self.record["cgroup"]
-            needed_bytes = limits["process_bytes"] + limits["library_bytes"]
-            return RunError(
-                f"the kernel killed the engine at its memory limit of {limits['limit_bytes']:,} bytes, of which the "
-                f"process needed {needed_bytes:,} before the run; raise memory_gb"
-            )
+        if group.oom_kills():
+            return RunError(self._out_of_memory())
         if code < 0:
             return RunError(f"the engine was killed by {signal.Signals(-code).name}; run the point again")
         log = (self.workspace.folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
         last = log[-1] if log else "nothing"
         return RunError(f"the engine ended with code {code} and the last it wrote was: {last}")
+
+    def _out_of_memory(self) -> str:
+        """A group counts the kills of its own limit and those of a machine that is full."""
+        limits = self.record["cgroup"]
+        if limits.get("limit_bytes") is None:
+            return "the machine ran out of memory and the kernel killed the engine; end other programs or raise scale"
+        needed_bytes = limits["process_bytes"] + limits["library_bytes"]
+        return (
+            f"the kernel killed the engine at its memory limit of {limits['limit_bytes']:,} bytes, of which the "
+            f"process needed {needed_bytes:,} before the run; raise memory_gb"
+        )
 
     @contextlib.contextmanager
     def _step(self, name: str) -> Iterator[None]:
