@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from analysis.figures.__main__ import FIGURES
 from dualblade.config import GB, GIB, DeviceConfig, ModelConfig, StorageConfig, VariantConfig, WorkloadConfig
+from dualblade.records import load_task
 from experiments.point import Point
 from experiments.points import AnyPoint, from_config
 from experiments.sweep import CONF, compose_points
@@ -63,11 +65,17 @@ def test_every_choice_is_accepted_under_its_own_name(choice: str) -> None:
     ],
 )
 def test_every_setting_of_a_section_is_in_each_of_its_files(group: str, section: type) -> None:
-    """What a file leaves out could not be overridden on the command line."""
+    """What a file, and those that it builds on, leave out could not be overridden on the command line."""
     settings = {field.name for field in dataclasses.fields(section)}
     for choice in choices(group):
-        content = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
-        assert set(content.get(group, content)) == settings, choice
+        assert set(read_choice(group, choice)) == settings, choice
+
+
+def read_choice(group: str, choice: str) -> dict[str, object]:
+    """What a choice's file sets, over what the files do that it builds on."""
+    content = yaml.safe_load((CONF / group / f"{choice}.yaml").read_text())
+    below = [read_choice(group, name) for name in content.pop("defaults", []) if name != "_self_"]
+    return functools.reduce(operator.or_, [*below, content.get(group, content)])
 
 
 def test_a_block_device_has_to_be_named_by_the_user() -> None:
@@ -175,6 +183,16 @@ def test_all_is_every_figures_experiment_at_reduced_size() -> None:
     from_the_default_sweeps = {"thrashing", "e2e_latency", "hit_rate", "e2e_latency_guest", "hit_rate_guest"}
     assert set(FIGURES) - measured == from_the_default_sweeps
     assert {config["repetition"] for config in points} == {0}
+
+
+def test_all_asks_about_records_that_are_here() -> None:
+    points = [from_config(config) for config in compose_points(ALL) if config["experiment"] == "wrangling_records"]
+    workloads = [point.run.workload for point in points if isinstance(point, Point)]
+    assert {workload.name for workload in workloads} == {"records_ed_sample", "records_em_sample"}
+    for workload in workloads:
+        assert workload.records is not None
+        records = dataclasses.replace(workload.records, path=str(CONF.parent / workload.records.path))
+        assert len(load_task(records, workload.batch_size).questions) == workload.batch_size
 
 
 def test_all_in_a_guest_is_on_its_ssds_alone() -> None:
