@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ import pandas as pd
 
 from analysis import metrics
 from analysis.load import Results, load, optional
-from analysis.selection import SSD_COLUMNS, comparable
+from analysis.selection import MACHINE, SSD_COLUMNS, comparable
 
 UNTRACED = "none"
-SETUP_COLUMNS = (*SSD_COLUMNS, "config.storage.name", "config.device.name", "lru")
+LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
+SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, "config.storage.name", "config.device.name", "lru")
 DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs of one testbed, SSD, device and LRU, indexed by their folder below the results, with a column per metric.
+    """Runs of one testbed, SSD, machine, device and LRU, indexed by their folder below results; a column per metric.
 
     `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
     """
@@ -39,6 +41,11 @@ class Setup:
     def comparable(self) -> pd.DataFrame:
         """The largest set of untraced runs under a limit, with one setting per variant, as the figures take it."""
         return comparable(self.runs[self.runs["memory_gb"].notna() & (trace_name(self.runs) == UNTRACED)]).runs
+
+    def repetitions(self, names: Sequence[str]) -> int:
+        """How many repetitions some of its runs are of."""
+        turns = [optional(frame, "config.repetition").reindex(list(names)) for frame in (self.runs, self.io)]
+        return int(pd.concat(turns).nunique())
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,8 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
     disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
     parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
     chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
+    chosen += [f"CPU {cpu}" for cpu in [run.get("environment.cpu")] if isinstance(cpu, str)]
+    chosen += [name for name in [run.get("environment.guest.accelerator")] if isinstance(name, str)]
     chosen += [f"{run['lru']} LRU"] if run["lru"] != "classic" else []
     name, stated = ", ".join([run["config.testbed.name"], f"disk {disk}", *chosen]), _stated(run)
     return Setup(f"{name} ({stated})" if stated else name, stated, runs, io)

@@ -28,10 +28,12 @@ def layer_us(run_dir: Path, kind: RequestKind) -> pd.DataFrame:
     hand-over, all since the submission before where one look-up served several. block: to the driver's beginning, time
     in the scheduler and for a free tag included.
 
-    On NVMe disks driver: to the issue (nvme_setup_cmd to block_rq_issue), and again from the completion that it takes
-    from the queue to the one that it tells the block layer (nvme_complete_rq to block_rq_complete). device: between
-    them, its doorbell and its interrupt included. On other disks block ends with the issue, and driver_and_device is
-    all that follows: the block layer's tracepoints do not tell them apart.
+    On NVMe disks driver: to the issue (nvme_setup_cmd to block_rq_issue), and again from where the driver ends the
+    request to where it tells the block layer (nvme_complete_rq to block_rq_complete). device: between them, its
+    doorbell and its interrupt included; also what the driver does before it ends the request, handling the interrupt
+    and unmapping the memory, since no tracepoint before that one names the command (Linux, drivers/nvme/host/pci.c:
+    nvme_pci_complete_rq unmaps, then calls nvme_complete_rq). On other disks block ends with the issue, and
+    driver_and_device is all that follows: the block layer's tracepoints do not tell them apart.
 
     Raises:
         ResultsError: the run has no usable trace of layers.

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pandas as pd
 
+from analysis.load import optional
+
 SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "emulated_ssd", "trace")
 SSD_COLUMNS = ("config.testbed.name", "environment.storage.model", "environment.storage.serial")
+MACHINE = ("environment.emulated", "environment.cpu", "environment.guest.accelerator")
 SETUP_COLUMNS = (
     "config.scale",
     "decode_iterations",
     "config.paper_overhead_gb",
-    "environment.emulated",
     "environment.cgroup.version",
     "lru",
+    *MACHINE,
     *SSD_COLUMNS,
 )
+IO_SETUP_COLUMNS = (
+    "config.io.op",
+    "config.io.size_mib",
+    "config.io.runtime_s",
+    "config.storage.iopoll",
+    "environment.storage.file_system",
+    *MACHINE,
+    *SSD_COLUMNS,
+)
+IO_SETUP_PREFIXES = ("config.testbed.", "config.emulated_ssd.")
 AXES = ("config.variant.name", "memory_gb")  # what runs of one setup differ in, the repetition apart
 LRU_COLUMNS = ("lru", "config.testbed.lru")  # the one in force, and the one asked for
 OWN, GUEST = "local", "guest"  # testbeds
 PER_RUN_COLUMNS = ("config.storage.directory",)
+LINK_RATE = "result.link.gb_per_s"
+SAME_RATE = 0.05  # by which the link's rate may differ within a point
 
 
 class Selection(NamedTuple):
@@ -105,20 +121,50 @@ def setup_columns(runs: pd.DataFrame) -> list[str]:
     ]
 
 
+def io_setup_columns(runs: pd.DataFrame) -> list[str]:
+    """Columns that hold everything about a run of an I/O path by itself but the path, its grid and its turn."""
+    return [name for name in runs.columns if name in IO_SETUP_COLUMNS or name.startswith(IO_SETUP_PREFIXES)]
+
+
 def variant_columns(runs: pd.DataFrame) -> list[str]:
     """Columns that hold the settings of a variant."""
     return [column for column in runs.columns if column.startswith("config.variant.")]
 
 
 def largest(runs: pd.DataFrame, columns: list[str], axes: tuple[str, ...] = AXES) -> Selection:
-    """Group by equal values of `columns` and take the group with most points (values of `axes`), then most runs."""
+    """Group by equal values of `columns` and take the group with most points (values of `axes`), then most runs.
+
+    Of these, only runs `at_one_link_rate`.
+    """
     values = runs[columns].astype(object).where(runs[columns].notna(), None).map(str)  # missing is a value, too
     groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
     groups.sort(key=lambda group: _size(group, axes), reverse=True)
     reference = values.loc[groups[0].index[0]]
-    return Selection(
-        groups[0], tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
+    others = tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
+    chosen = at_one_link_rate(groups[0], axes)
+    return Selection(chosen.runs, chosen.left_out + others)
+
+
+def at_one_link_rate(runs: pd.DataFrame, axes: Iterable[str]) -> Selection:
+    """Without the runs whose link was 5 % faster or slower than the median of their point (equal values of `axes`).
+
+    device=paced_ratio measures the storage again when a sweep goes on, and paces the link anew. Of an even number the
+    lower middle one is the median, so that it is a rate which a run had.
+    """
+    rates = pd.to_numeric(optional(runs, LINK_RATE))
+    if rates.isna().all():
+        return Selection(runs)
+    points = rates.groupby([runs[axis] for axis in axes], dropna=False)
+    usual = points.transform(lambda rate: rate.quantile(0.5, interpolation="lower"))
+    off = runs[(rates / usual - 1).abs() > SAME_RATE]
+    if off.empty:
+        return Selection(runs)
+    shown = ", ".join(f"{rate:.3g}" for rate in sorted(set(rates[off.index])))
+    sentence = (
+        f"{len(off)} {'run' if len(off) == 1 else 'runs'} with a link of {shown} GB/s, more than {SAME_RATE:.0%} off "
+        "the median of the same point"
     )
+    return Selection(runs.drop(index=off.index), (sentence,))
 
 
 def _size(group: pd.DataFrame, axes: tuple[str, ...]) -> tuple[int, int, str]:

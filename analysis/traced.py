@@ -7,21 +7,25 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.device_io import has_device_io, load_device_io
+from analysis.evidence import LAYERS, trace_name
 from analysis.load import Results, ResultsError
-from analysis.selection import SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
+from analysis.selection import MACHINE, SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
 PACED = "config.storage.pace.read_gb_per_s"
 EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its model and serial do not tell
-MACHINE = ("environment.emulated", "environment.cpu", "environment.guest.accelerator")
 SERIAL, NAME = "environment.storage.serial", "environment.storage.name"  # the name may change from boot to boot
 
 
-def traced(results: Results) -> Selection:
-    """The traced runs of each testbed and SSD at 2 GB, or at the lowest limit that was traced."""
+def traced(results: Results, *, layers: bool = False) -> Selection:
+    """The traced runs of each testbed and SSD at 2 GB, or at the lowest limit that was traced.
+
+    With `layers` also those of trace=io_layers, whose latencies are not those of the others.
+    """
     runs = limited(results.runs)
+    runs = runs if layers else runs[trace_name(runs) != LAYERS]
     runs = runs[runs["folder"].map(has_device_io).astype(bool)]
     faults = runs["folder"].map(fault).dropna()
     selections = [_tight(comparable(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,7 +16,7 @@ from analysis.device_io import KINDS, load_device_io
 from analysis.device_metrics import busy_rate
 from analysis.layers import FILE_NAME, LAYERS, is_split, layer_us, seen_share
 from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
+from analysis.load import Results, ResultsError
 from analysis.selection import Selection, split_by_ssd
 from analysis.traced import traced
 
@@ -33,7 +34,8 @@ COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#000000"
 HATCHES = dict(zip(LAYERS, ("", "////", "....", "xxxx", "", "\\\\\\\\"), strict=True))
 APART = (
     "On NVMe the driver's tracepoints tell it and the device apart: driver is the time before the issue (from "
-    "nvme_setup_cmd) and after the device's completion (from nvme_complete_rq)."
+    "nvme_setup_cmd) and after the driver ends the request (from nvme_complete_rq). Its handling of the interrupt and "
+    "the unmapping of the memory come before that end, so they count as the device's."
 )
 TOGETHER = "Tracepoints of the block layer do not tell driver and device apart."
 
@@ -42,14 +44,33 @@ def select(results: Results) -> Selection:
     """The Baseline's runs whose layers were traced; of an SSD's, those that tell driver and device apart, if any do."""
     runs = results.runs
     chosen = (runs["config.variant.name"] == BASELINE) & runs["folder"].map(lambda run: (run / FILE_NAME).exists())
-    selection = traced(dataclasses.replace(results, runs=runs[chosen.astype(bool)]))
-    best = [_most_apart(runs) for _, runs in split_by_ssd(selection.runs)]
-    return selection._replace(runs=pd.concat([selection.runs.head(0), *best]))
+    runs = runs[chosen.astype(bool)]
+    faults = runs["folder"].map(_fault).dropna()
+    selection = traced(dataclasses.replace(results, runs=runs.drop(index=faults.index)), layers=True)
+    best = pd.concat([selection.runs.head(0), *(_most_apart(runs) for _, runs in split_by_ssd(selection.runs))])
+    unsplit = _unsplit(len(selection.runs) - len(best))
+    return selection._replace(runs=best, left_out=(*faults, *selection.left_out, *unsplit))
+
+
+def _fault(run_dir: Path) -> str | None:
+    """Why a run's layers cannot be read, in a sentence; None if they can."""
+    try:
+        is_split(run_dir)
+    except ResultsError as error:
+        return str(error)
+    return None
 
 
 def _most_apart(runs: pd.DataFrame) -> pd.DataFrame:
     split = runs["folder"].map(is_split).astype(bool)
     return runs[split] if split.any() else runs
+
+
+def _unsplit(n_runs: int) -> tuple[str, ...]:
+    """A sentence on runs that others of the same SSD say more than."""
+    if not n_runs:
+        return ()
+    return (f"{n_runs} {'run' if n_runs == 1 else 'runs'} whose trace does not tell driver and device apart",)
 
 
 def caption(data: pd.DataFrame) -> str:

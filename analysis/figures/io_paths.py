@@ -13,11 +13,10 @@ from analysis.caption import io_note, io_provenance
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
 from analysis.metrics import io_cells
-from analysis.selection import SSD_COLUMNS, Selection, largest
+from analysis.selection import Selection, io_setup_columns, largest
 from analysis.stats import summarise
 from analysis.style import IO_PATHS, Look
 
-SETUP = ("config.io.op", "config.io.size_mib", *SSD_COLUMNS, "environment.storage.file_system", "environment.emulated")
 OVER_SIZE_AT_DEPTH = 1
 OVER_DEPTH_AT_KIB = 256
 
@@ -42,7 +41,7 @@ def select(results: Results) -> Selection:
     """The setup with most paths; reads before writes where there are as many."""
     if results.io.empty:
         return Selection(results.io)
-    return largest(results.io, [column for column in SETUP if column in results.io], ("config.io.path",))
+    return largest(results.io, io_setup_columns(results.io), ("config.io.path",))
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -25,6 +25,7 @@ SETUPS: list[dict[str, dict[str, Any]]] = [
     {"config": {"trace.name": "block_requests"}},
     {"config": {"paper_overhead_gb": 0.3}},
     {"environment": {"emulated": True}},
+    {"environment": {"cpu": "another"}},
     {"environment": {"cgroup.version": 2}},
     {"environment": {"storage.serial": "S2"}},
     {"environment": {"storage.serial": None}},
@@ -110,6 +111,27 @@ def test_ssds_are_told_apart_by_serial(tmp_path: Path) -> None:
     groups = split_by_ssd(runs_in(tmp_path))
     assert [len(group) for _, group in groups] == [4, 4, 4, 4]
     assert {name for name, _ in groups} == {"guest, synthetic disk", "local", "local, synthetic disk"}
+
+
+def test_emulated_and_virtualised_guests_do_not_meet(tmp_path: Path) -> None:
+    for experiment, accelerator, limits_gb in (("tcg", "tcg", [2.0, 4.0]), ("kvm", "kvm", [2.0])):
+        guest = {"emulated": True, "guest": {"accelerator": accelerator}}
+        write_sweep(tmp_path, limits_gb=limits_gb, experiment=experiment, environment=guest)
+    (sentence,) = comparable(runs_in(tmp_path)).left_out
+    assert "guest.accelerator=kvm" in sentence
+
+
+@pytest.mark.parametrize(("rates", "kept"), [((1.0, 1.04, 0.97), 3), ((1.0, 1.0, 1.06), 2), ((1.0, 1.2), 1)])
+def test_runs_whose_link_was_paced_to_another_rate_are_left_out(
+    tmp_path: Path, rates: tuple[float, ...], kept: int
+) -> None:
+    for turn, rate in enumerate(rates):
+        write_run(tmp_path, repetition=turn, result={"link": {"gb_per_s": rate, "storage_ratio": 2.3}})
+    write_run(tmp_path, memory_gb=8.0, result={"link": {"gb_per_s": 5.0, "storage_ratio": 2.3}})
+    selection = comparable(runs_in(tmp_path))
+    assert len(selection.runs) == kept + 1
+    assert len(selection.left_out) == (kept < len(rates))
+    assert all(f"a link of {max(rates):.3g} GB/s" in text for text in selection.left_out)
 
 
 def test_missing_points_name_variant_and_limits(tmp_path: Path) -> None:

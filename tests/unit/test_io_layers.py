@@ -13,6 +13,7 @@ import pytest
 
 from analysis import layers, style
 from analysis.device_io import DECODE_READ, DECODE_WRITE, load_device_io
+from analysis.figures import device_latency_table
 from analysis.figures import io_layers as figure
 from analysis.load import ResultsError, load
 from analysis.metrics import with_metrics
@@ -143,6 +144,26 @@ def test_the_caption_says_which_layers_were_told_apart_and_ssds_do_not_mix(tmp_p
     assert {"driver", "device"} <= set(table) and "driver_and_device" not in table
     shown, _ = figure.plot(apart).axes
     assert [container.get_label() for container in shown.containers][-2:] == ["Driver", "Device"]
+
+
+def test_a_run_that_cannot_be_read_and_one_that_says_less_are_left_out_with_a_word(tmp_path: Path) -> None:
+    above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
+    write_layers(write_traced_run(tmp_path, "baseline"), **above)
+    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000, done_ns=-30_000)
+    (write_traced_run(tmp_path, "baseline", repetition=2) / layers.FILE_NAME).write_bytes(b"PAR1")
+    selection = figure.select(with_metrics(load(tmp_path)))
+    assert list(selection.runs["config.repetition"]) == [1]
+    damaged, unsplit = selection.left_out
+    assert "rep-2/io_layers.parquet cannot be used" in damaged
+    assert unsplit == "1 run whose trace does not tell driver and device apart"
+
+
+def test_the_other_figures_draw_no_trace_of_the_layers(tmp_path: Path) -> None:
+    above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
+    write_layers(write_traced_run(tmp_path, "baseline", config={"trace.name": "io_layers"}), **above)
+    results = with_metrics(load(tmp_path))
+    assert len(figure.select(results).runs) == 1
+    assert device_latency_table.select(results).runs.empty
 
 
 def test_runs_without_layers_are_nothing_to_draw(tmp_path: Path) -> None:
