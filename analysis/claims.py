@@ -18,6 +18,7 @@ import yaml
 
 CLAIMS = Path(__file__).with_name("claims.yaml")
 SIGNIFICANT_DIGITS = 4
+ONE_REPETITION = "One repetition: direction only."
 IDLE_TIME = "an emulated SSD's throttle makes up for idle time afterwards, so it cannot show what idle time costs"
 NO_JUDGE = "this version measures nothing that decides it"
 
@@ -130,15 +131,21 @@ def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
         finding = decide(claim, setup)
     except Untestable as reason:
         return Finding(Verdict.NOT_TESTABLE, testbed=setup.name, reason=sentence(str(reason)))
-    return replace(_capped(claim, finding, setup.stated), testbed=setup.name)
+    return replace(_capped(claim, finding, setup), testbed=setup.name)
 
 
-def _capped(claim: Claim, finding: Finding, stated: str) -> Finding:
-    """What is emulated or paced cannot reproduce a size, only its direction."""
-    if not (stated and claim.magnitude and finding.verdict is Verdict.REPRODUCED):
+def _capped(claim: Claim, finding: Finding, setup: Any) -> Finding:
+    """What is emulated or paced cannot reproduce a size, nor one repetition anything, only its direction."""
+    if finding.verdict is not Verdict.REPRODUCED or not (caps := _caps(claim, finding, setup)):
         return finding
-    reason = f"{finding.reason} With {stated}, sizes are those that were stated: direction only.".strip()
-    return replace(finding, verdict=Verdict.DIRECTION, reason=reason)
+    return replace(finding, verdict=Verdict.DIRECTION, reason=" ".join(filter(None, [finding.reason, *caps])))
+
+
+def _caps(claim: Claim, finding: Finding, setup: Any) -> list[str]:
+    """Sentences on what keeps a finding from being more than a direction."""
+    stated = f"With {setup.stated}, sizes are those that were stated: direction only."
+    capped = {stated: bool(setup.stated) and claim.magnitude, ONE_REPETITION: setup.repetitions(finding.runs) < 2}
+    return [sentence for sentence, applies in capped.items() if applies]
 
 
 def to_json(judgements: Iterable[Judgement]) -> str:

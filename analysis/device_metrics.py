@@ -79,12 +79,28 @@ def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",))
     """
     keys = list(dict.fromkeys(["device", *stream, "op"]))
     ordered = commands.sort_values("issue_ns", kind="stable")
-    stream_of = [ordered[key] for key in keys]
-    expected = (ordered["offset_bytes"] + ordered["bytes"]).groupby(stream_of, observed=True).shift()
-    begins = (ordered["offset_bytes"] != expected).astype(np.int64)
-    number = begins.groupby(stream_of, observed=True).cumsum()
+    begins = (~_follows(ordered, keys)).astype(np.int64)
+    number = begins.groupby([ordered[key] for key in keys], observed=True).cumsum()
     runs = ordered.assign(run=number).groupby([*keys, "run"], observed=True)["bytes"].agg(commands="size", bytes="sum")
     return runs.reset_index()
+
+
+def _follows(ordered: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
+    """Whether each command, in the order of issue, begins where the one before it of the same `keys` ended."""
+    ends = ordered["offset_bytes"] + ordered["bytes"]
+    return ordered["offset_bytes"] == ends.groupby([ordered[key] for key in keys], observed=True).shift()
+
+
+def in_order(commands: pd.DataFrame, stream: Sequence[str] = ("device", "queue")) -> float:
+    """Share, from 0 to 1, of commands of one request kind that begin where the one before in their stream ended.
+
+    The first command of each tensor's transfer does not count, since nothing says where it has to begin: so the share
+    is 1 in the tensors' own order and 0 in none, whatever the size of the commands. Not a number where no transfer
+    takes two commands.
+    """
+    ordered = commands.sort_values("issue_ns", kind="stable")
+    later = ordered.duplicated(["iteration", "layer", "kind"])
+    return float(_follows(ordered, stream)[later].mean())
 
 
 def kb_per_run(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> float:
@@ -151,6 +167,7 @@ def device_metrics(io: DeviceIO, device_gb_per_s: Mapping[str, float] = UNKNOWN_
             f"utilisation.{name}": utilisation(io, kind, device_gb_per_s[kind.op]),
             f"kb_per_run_device.{name}": kb_per_run(commands),
             f"kb_per_run_queue.{name}": kb_per_run(commands, ("device", "queue")),
+            f"in_order.{name}": in_order(commands),
             f"kb_per_run_tensor.{name}": kb_per_run(commands, ("device", "layer", "kind")),
             f"queues.{name}": effective_queues(commands),
             **_spread(f"command_us.{name}", command_latency_us(commands)),

@@ -134,6 +134,7 @@ REQUIRED_OF_CELL: dict[str, Kind] = {
     "queue_depth": POSITIVE,
     "bytes_per_s": NUMBER,
     "latency_us.mean": NUMBER,
+    "latency_us.p50": NUMBER,
 }
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

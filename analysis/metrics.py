@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.load import Results, optional
 
 GB = 10**9
-CELL = ("request_bytes", "queue_depth", "latency_us.mean", "bytes_per_s")
+CELL = ("request_bytes", "queue_depth", "latency_us.mean", "latency_us.p50", "bytes_per_s")
 
 
 def prefill_s(results: Results) -> pd.Series:
@@ -83,9 +83,10 @@ def lru(results: Results) -> pd.Series:
 
 
 def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell of runs of I/O paths: path, request_kib, queue_depth, latency_us, us_per_kb, gb_per_s.
+    """One row per cell of runs of I/O paths.
 
-    `latency_us` is the mean from a request's submission to its completion and `us_per_kb` the same per 1000 bytes.
+    Columns path, request_kib, queue_depth, latency_us, latency_p50_us, us_per_kb, gb_per_s. `latency_us` is the mean
+    from a request's submission to its completion, `latency_p50_us` the median, and `us_per_kb` the mean per 1000 bytes.
     Source: `cells` of result.json, as fio measured them.
     """
     cells = runs["result.cells"].explode()
@@ -96,6 +97,7 @@ def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
             "request_kib": frame["request_bytes"] / 1024,
             "queue_depth": frame["queue_depth"],
             "latency_us": frame["latency_us.mean"],
+            "latency_p50_us": frame["latency_us.p50"],
             "us_per_kb": frame["latency_us.mean"] / (frame["request_bytes"] / 1000),
             "gb_per_s": frame["bytes_per_s"] / GB,
         }

@@ -1,4 +1,4 @@
-"""Claims on what reaches the device, from traced runs at the lowest limit: C3, C11, C12, C13, C14, C15, C16."""
+"""Claims on what reaches the device, from traced runs at a tight limit: C3, C11, C12, C13, C14, C15, C16."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.change import VARIANT, changes
+from analysis.change import TURN, VARIANT, changes
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.device_io import has_device_io, load_device_io
 from analysis.device_metrics import by_depth, device_metrics
-from analysis.evidence import UNTRACED, Setup, trace_name
+from analysis.evidence import LAYERS, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent, share
 from analysis.load import ResultsError
 from analysis.selection import comparable
@@ -23,7 +23,7 @@ LEAST_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
 
 def throughput(claim: Claim, setup: Setup) -> Finding:
     """C3: GB/s of the device while it served a request kind, DUAL-BLADE over Baseline."""
-    runs = traced(setup, BASELINE, OWN)
+    runs = traced(claim, setup, BASELINE, OWN)
     read, write = (1 + _change(runs, f"gb_per_s.{name}") for name in ("decode_read", "prefill_write"))
     verdict = graded(
         reproduced=read.median() >= claim.thresholds["decode_read"]
@@ -36,7 +36,7 @@ def throughput(claim: Claim, setup: Setup) -> Finding:
 
 def baseline_busy(claim: Claim, setup: Setup) -> Finding:
     """C11: the Baseline's busy rates against the paper's."""
-    runs = traced(setup, BASELINE)
+    runs = traced(claim, setup, BASELINE)
     rates = {kind: runs[f"busy_rate.{kind}"] for kind in ("decode_write", "prefill_write", "decode_read")}
     write, read = rates["prefill_write"].median(), rates["decode_read"].median()
     _, paper_write, paper_read = claim.published.values
@@ -50,7 +50,7 @@ def baseline_busy(claim: Claim, setup: Setup) -> Finding:
 
 def small_writes(claim: Claim, setup: Setup) -> Finding:
     """C12: mean time of the requests that write a decoded token's rows."""
-    runs = traced(setup, BASELINE, OWN)
+    runs = traced(claim, setup, BASELINE, OWN)
     metric = "request_ms.decode_write.mean"
     change = _change(runs, metric)
     lower_pct = -100 * change.median()
@@ -64,7 +64,7 @@ def small_writes(claim: Claim, setup: Setup) -> Finding:
 
 def request_latency(claim: Claim, setup: Setup) -> Finding:
     """C13: mean and p99 of request times, and the busy rate meanwhile, for decode reads and prefill writes."""
-    runs = traced(setup, BASELINE, OWN)
+    runs = traced(claim, setup, BASELINE, OWN)
     mean, tail, busy = (
         {kind: _change(runs, metric.format(kind)) for kind in ("decode_read", "prefill_write")}
         for metric in ("request_ms.{}.mean", "request_ms.{}.p99", "busy_rate.{}")
@@ -81,21 +81,27 @@ def request_latency(claim: Claim, setup: Setup) -> Finding:
 
 
 def lba_pattern(claim: Claim, setup: Setup) -> Finding:
-    """C14: bytes per sequential run of decode reads, within each hardware queue."""
-    runs = traced(setup, BASELINE, OWN)
-    metric = "kb_per_run_queue.decode_read"
-    longer = 1 + _change(runs, metric)
+    """C14: share of commands that follow the one before, within each hardware queue, of reads and of writes."""
+    runs = traced(claim, setup, BASELINE, OWN)
+    kb = runs.groupby(VARIANT)["kb_per_run_queue.decode_read"].median()
+    reads, writes = (_in_order(runs, kind) for kind in ("decode_read", "prefill_write"))
+    more = 100 * (reads[OWN] - reads[BASELINE])
+    least, most = claim.thresholds["ordered_pct"] / 100, claim.thresholds["interleaved_pct"] / 100
+    ordered = min(reads[OWN].median(), writes[OWN].median()) >= least
     verdict = graded(
-        reproduced=longer.median() >= claim.thresholds["longer"], direction=longer.median() >= claim.thresholds["some"]
+        reproduced=ordered and reads[BASELINE].median() <= most, direction=more.median() >= claim.thresholds["points"]
     )
-    kb = runs.groupby(VARIANT)[metric].median()
-    text = f"{longer.median():.1f}x: {kb[BASELINE]:,.0f} to {kb[OWN]:,.0f} KB per run{_at(runs)}"
-    return Finding(verdict, longer.median(), interval(longer), text, names(runs), reason=basis(runs))
+    text = (
+        f"decode reads {share(reads[BASELINE].median())} to {share(reads[OWN].median())} in order, "
+        f"{kb[BASELINE]:,.0f} to {kb[OWN]:,.0f} KB per run; prefill writes {share(writes[BASELINE].median())} to "
+        f"{share(writes[OWN].median())}{_at(runs)}"
+    )
+    return Finding(verdict, more.median(), interval(more), text, names(runs), reason=basis(runs))
 
 
 def submission_queues(claim: Claim, setup: Setup) -> Finding:
     """C15: queues that the Baseline's reads spread over, against its writes."""
-    runs = traced(setup, BASELINE)
+    runs = traced(claim, setup, BASELINE)
     reads, writes = (runs[f"queues.{kind}"] for kind in ("decode_read", "prefill_write"))
     if max(reads.max(), writes.max()) < 1.01:
         raise Untestable("all commands went through one queue: the device has no other, or the trace does not tell")
@@ -108,7 +114,7 @@ def submission_queues(claim: Claim, setup: Setup) -> Finding:
 
 def time_by_depth(claim: Claim, setup: Setup) -> Finding:
     """C16: median and p5 to p95 of the time per KB in every depth bin that both variants have."""
-    runs = traced(setup, BASELINE, OWN)
+    runs = traced(claim, setup, BASELINE, OWN)
     bins = pd.concat([_bins(runs, op) for op in ("read", "write")])
     if bins.empty:
         raise Untestable(f"it takes a depth bin with {LEAST_COMMANDS} commands of both variants")
@@ -120,19 +126,24 @@ def time_by_depth(claim: Claim, setup: Setup) -> Finding:
     return Finding(verdict, 100 * both, None, text, names(runs), reason=basis(runs))
 
 
-def traced(setup: Setup, *variants: str) -> pd.DataFrame:
-    """Runs of all `variants` with a whole trace, at the lowest limit that they share, with a column per device metric.
+def traced(claim: Claim, setup: Setup, *variants: str) -> pd.DataFrame:
+    """Runs of all `variants` with a whole trace, with a column per device metric.
+
+    They are at the claim's limit, where it has one, else at the lowest that the variants share.
 
     Raises:
         Untestable: there are none; the reason says what is missing.
     """
-    runs = setup.runs[(trace_name(setup.runs) != UNTRACED) & setup.runs["folder"].map(has_device_io)]
-    runs = runs[runs[VARIANT].isin(variants) & runs["memory_gb"].notna()]
+    limit_gb = claim.thresholds.get("limit_gb")
+    usable = ~trace_name(setup.runs).isin((UNTRACED, LAYERS)) & setup.runs["folder"].map(has_device_io).astype(bool)
+    runs = setup.runs[usable & setup.runs[VARIANT].isin(variants) & setup.runs["memory_gb"].notna()]
+    runs = runs if limit_gb is None else runs[runs["memory_gb"] == limit_gb]
     runs, broken = _with_metrics(comparable(runs).runs)
     limits = runs.groupby("memory_gb")[VARIANT].nunique()
     shared = limits.index[limits == len(variants)]
     if not len(shared):
-        raise Untestable(broken or f"it takes traced runs of {' and '.join(variants)} at the same memory limit")
+        where = "the same memory limit" if limit_gb is None else f"{limit_gb:g} GB"
+        raise Untestable(broken or f"it takes traced runs of {' and '.join(variants)} at {where}")
     return runs[runs["memory_gb"] == shared.min()]
 
 
@@ -163,6 +174,18 @@ def _change(runs: pd.DataFrame, metric: str) -> pd.Series:
     if change.empty:
         raise Untestable(f"no repetition has {metric.split('.')[1].replace('_', ' ')}s at the device in both variants")
     return change
+
+
+def _in_order(runs: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Share of a kind's commands in order, one row per repetition that both variants have, a column for each.
+
+    Raises:
+        Untestable: there is none.
+    """
+    shares = runs.groupby([TURN, VARIANT])[f"in_order.{kind}"].median().unstack().dropna()
+    if shares.empty:
+        raise Untestable(f"no repetition has {kind.replace('_', ' ')}s of several commands in both variants")
+    return shares
 
 
 def _bins(runs: pd.DataFrame, op: str) -> pd.DataFrame:

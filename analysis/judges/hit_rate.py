@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.claims import Claim, Finding, Untestable, graded
+from analysis.curves import full_hit_gb
 from analysis.evidence import Setup
 from analysis.judges.choice import below_full, over_limits
 from analysis.judges.wording import basis, in_percent, names, row_interval, share
@@ -18,9 +19,10 @@ def cliff(claim: Claim, setup: Setup) -> Finding:
     """C4: next to nothing hits in the thrashing zone, and much does at some limit above it."""
     runs = over_limits(setup, "baseline")
     curve = summarise(runs, ["memory_gb"], METRIC)
-    zone, above = (curve[rows] for rows in (curve["memory_gb"] <= claim.thresholds["zone_gb"], curve["memory_gb"] > 0))
-    if zone.empty or zone["memory_gb"].max() == curve["memory_gb"].max():
-        raise Untestable(f"it takes limits up to {claim.thresholds['zone_gb']:g} GB and above")
+    zone_gb = claim.thresholds["zone_gb"]
+    zone, above = (curve[rows] for rows in (curve["memory_gb"] <= zone_gb, curve["memory_gb"] > zone_gb))
+    if zone.empty or above.empty:
+        raise Untestable(f"it takes limits up to {zone_gb:g} GB and above")
     worst, highest = zone.loc[zone["median"].idxmax()], above.loc[above["median"].idxmax()]
     enough = 100 * highest["median"] >= claim.thresholds["before_pct"]
     below_share = (zone["median"] < _ideal(runs, zone["memory_gb"]) / 2).all()
@@ -29,7 +31,7 @@ def cliff(claim: Claim, setup: Setup) -> Finding:
         direction=enough and below_share,
     )
     text = (
-        f"at most {share(worst['median'])} up to {claim.thresholds['zone_gb']:g} GB; "
+        f"at most {share(worst['median'])} up to {zone_gb:g} GB; "
         f"{share(highest['median'])} at {highest['memory_gb']:g} GB"
     )
     reason = f"{basis(runs)} The kernel's LRU is {' and '.join(sorted(runs['lru'].unique()))}, which moves the cliff."
@@ -37,13 +39,16 @@ def cliff(claim: Claim, setup: Setup) -> Finding:
 
 
 def follows_memory(claim: Claim, setup: Setup) -> Finding:
-    """C9: DUAL-BLADE's hit rate is a rising straight line, nowhere below CachePolicy-Only's."""
+    """C9: DUAL-BLADE's hit rate is a rising straight line, nowhere below CachePolicy-Only's and mostly above it.
+
+    Above counts at limits that do not hold the whole KV alone: from there on, both hit always.
+    """
     runs = over_limits(setup, "dual_blade", "cachepolicy_only")
     own = below_full(runs[runs["config.variant.name"] == "dual_blade"])
     lines = line_per_repetition(own, "memory_gb", METRIC)
     explained, slope = lines["explained"].median(), lines["slope"].median()
     lead = _lead(runs)
-    above = (100 * lead >= -claim.thresholds["tie_points"]).all()
+    above = (100 * lead >= -claim.thresholds["tie_points"]).all() and lead[lead.index < full_hit_gb(own)].median() > 0
     rises = slope > 0 and explained >= claim.thresholds["rising"]
     verdict = graded(reproduced=slope > 0 and explained >= claim.thresholds["linear"] and above, direction=rises)
     text = (

@@ -97,23 +97,26 @@ def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
 
 
 def fastest_everywhere(claim: Claim, setup: Setup) -> Finding:
-    """C8: nowhere is another variant faster than DUAL-BLADE, beyond a tie and beyond what repetitions differ by."""
+    """C8: nowhere is another variant faster than DUAL-BLADE by more than a tie, in the median over repetitions."""
     runs = over_limits(setup, *VARIANTS)
     tie = claim.thresholds["tie_pct"] / 100
-    wins = {phase: ~_loses(runs, metric, tie) for phase, metric in PHASES.items()}
+    longest = {phase: _longest(runs, metric) for phase, metric in PHASES.items()}
+    wins = {phase: longer <= tie for phase, longer in longest.items()}
     won = pd.concat(wins.values()).mean()
     most = wins["decode"].mean() >= claim.thresholds["most_pct"] / 100
     verdict = graded(reproduced=won == 1, direction=most)
-    text = "; ".join(f"{phase} at {won.sum()} of {len(won)} limits" for phase, won in wins.items())
+    text = "; ".join(
+        f"{phase} at {(longer < 0).sum()} of {len(longer)} limits, tied at {(longer.between(0, tie)).sum()}"
+        for phase, longer in longest.items()
+    )
     return Finding(verdict, 100 * won, None, text, names(runs), reason=basis(runs))
 
 
-def _loses(runs: pd.DataFrame, metric: str, tie: float) -> pd.Series:
-    """Whether another variant is faster than DUAL-BLADE, for each limit."""
+def _longest(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """By what share DUAL-BLADE takes longer than the variant that it does worst against, for each limit."""
     others = [name for name in VARIANTS if name != "dual_blade"]
     longer = pd.concat([change_by_limit(runs, "dual_blade", other, metric) for other in others])
-    slower = (longer["median"] > tie) & ~(longer["low"] <= 0)
-    return slower.groupby(longer["memory_gb"]).any()
+    return longer.groupby("memory_gb")["median"].max()
 
 
 def _slowest_when_ample(setup: Setup) -> str:

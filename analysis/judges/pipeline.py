@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.change import changes
-from analysis.claims import Claim, Finding, Untestable, graded
+from analysis.claims import Claim, Finding, Untestable, graded, sentence
 from analysis.evidence import UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
-from analysis.selection import setup_columns, variant_columns
+from analysis.selection import at_one_link_rate, setup_columns, variant_columns
 from analysis.stats import interval
 
 PIPELINE = "config.variant.pipeline"
@@ -24,6 +24,7 @@ def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
     runs = runs[runs[PIPELINE].isin(["adaptive", "intra"])]
     settings = [column for column in variant_columns(runs) if column != PIPELINE]
     equal = [column for column in (*setup_columns(runs), *settings, "memory_gb") if runs[column].notna().any()]
+    runs, left_out, _ = at_one_link_rate(runs, [*equal, PIPELINE])
     pairs = changes(runs, PIPELINE, "adaptive", "intra", "decode_s_per_token", equal)
     if pairs.empty:
         raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
@@ -33,7 +34,8 @@ def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
     verdict = graded(reproduced=lower and 100 * change <= -claim.thresholds["lower_pct"], direction=lower)
     where = f"{len(medians)} DRAM:SSD ratios" if len(medians) > 1 else "one DRAM:SSD ratio"
     text = f"{percent(change)} in the median over {where}"
-    return Finding(verdict, 100 * change, in_percent(ends), text, names(runs), reason=basis(runs))
+    reason = " ".join([basis(runs), *(sentence(f"without {text}") for text in left_out)])
+    return Finding(verdict, 100 * change, in_percent(ends), text, names(runs), reason=reason)
 
 
 def converges_to_cross(claim: Claim, setup: Setup) -> Finding:

@@ -94,6 +94,7 @@ CASES: dict[str, tuple[str, dict[str, Curve], str]] = {
     ),
     "C4 cliff": ("C4", hits(baseline=lambda gb: 0.004 if gb < 9 else 1.0), "reproduced"),
     "C4 steep": ("C4", hits(baseline=lambda gb: 0.05 if gb < 9 else 1.0), "direction only"),
+    "C4 high below and low above": ("C4", hits(baseline=lambda gb: 0.5 if gb < 7 else 0.1), "contradicted"),
     "C4 gentle": ("C4", hits(baseline=ideal), "contradicted"),
     "C5 stalls": ("C5", {"baseline": lambda gb: {"prefill_s": 1 + max(0.0, 6 - gb)}}, "reproduced"),
     "C5 faster": ("C5", {"baseline": lambda gb: {"prefill_s": 1 - 0.1 * max(0.0, 6 - gb)}}, "contradicted"),
@@ -107,6 +108,7 @@ CASES: dict[str, tuple[str, dict[str, Curve], str]] = {
         "contradicted",
     ),
     "C8 everywhere": ("C8", decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": 0.4}), "reproduced"),
+    "C8 tied": ("C8", decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": 0.52}), "reproduced"),
     "C8 but once": (
         "C8",
         decode(**dict.fromkeys(VARIANTS, 0.5) | {"dual_blade": lambda gb: 0.4 if gb > 2 else 0.6}),
@@ -123,6 +125,7 @@ CASES: dict[str, tuple[str, dict[str, Curve], str]] = {
         hits(dual_blade=ideal, cachepolicy_only=lambda gb: min(1.0, 1.2 * ideal(gb))),
         "direction only",
     ),
+    "C9 linear and equal": ("C9", hits(dual_blade=ideal, cachepolicy_only=ideal), "direction only"),
     "C9 cliff": (
         "C9",
         hits(dual_blade=lambda gb: float(gb > 7), cachepolicy_only=lambda gb: 0.0),
@@ -153,22 +156,64 @@ def test_measured_is_the_median_of_pairs_with_its_interval(tmp_path: Path) -> No
     assert "3 repetitions" in finding.reason
 
 
-def test_memory_cost_is_held_against_threads_times_a_tensor(tmp_path: Path) -> None:
-    for threads, verdict in ((2, "reproduced"), (1, "direction only")):
-        results_dir = tmp_path / str(threads)
-        result = {"pinned": {"bytes": 2 * 10**6}, "plan.kpu_bytes": 2 * 10**6}
-        write_run(results_dir, "dual_blade", result=result, config={"device.copy_threads": threads})
-        assert verdict_of("C22", results_dir).verdict == verdict
+@pytest.mark.parametrize("turn", [0, 1])
+def test_noise_excuses_no_limit_at_which_another_variant_is_faster(tmp_path: Path, turn: int) -> None:
+    """One of three repetitions far better than the others, so that the interval reaches below zero."""
+    for variant, limit_gb, repetition in itertools.product(VARIANTS, LIMITS_GB, range(3)):
+        own_s = 0.2 if repetition == turn else 0.7
+        result = {"decode_s": [own_s if variant == "dual_blade" else 0.5] * 8, "prefill_s": 1.0}
+        write_run(tmp_path, variant, limit_gb, repetition, result=result)
+    finding = verdict_of("C8", tmp_path).finding
+    assert finding.verdict is Verdict.CONTRADICTED
+    assert finding.text == "prefill at 0 of 5 limits, tied at 5; decode at 0 of 5 limits, tied at 0"
 
 
-def io_result(mean_us: float, device_gb_per_s: float = 1000.0) -> dict[str, Any]:
-    """Requests that take a path `mean_us` each, or as long as the device takes for all that are in flight."""
+def write_pinned(results_dir: Path, threads: int = 2, locked: bool = True, probing: int = 1, turns: int = 2) -> None:
+    """Runs of two buffers of 1 MB, one tensor each, that took `probing` iterations to choose Overlap-Cross; 0: none."""
+    names = ["intra"] * (1 + probing) + ["cross"] * 3
+    steps = [{"iteration": number, "strategy": name} for number, name in enumerate(names, 1)]
+    groups = {"direct": {"choice": "cross", "iterations": steps}} if probing else {}
+    result = {
+        "pinned": {"bytes": 2 * 10**6, "locked": locked},
+        "plan.kpu_bytes": 2 * 10**6,
+        "pipeline": {"groups": groups},
+    }
+    for turn in range(turns):
+        write_run(results_dir, "dual_blade", repetition=turn, result=result, config={"device.copy_threads": threads})
+
+
+@pytest.mark.parametrize(
+    ("written", "verdict", "said"),
+    [
+        ({}, "reproduced", "2 repetitions."),
+        ({"threads": 1}, "direction only", "2 repetitions."),
+        ({"probing": 2}, "direction only", "2 repetitions."),
+        ({"probing": 0}, "direction only", "No run chose a pipeline"),
+        ({"turns": 1}, "direction only", "One repetition: direction only."),
+        ({"locked": False}, "not testable here", "the kernel locked"),
+    ],
+    ids=str,
+)
+def test_fixed_cost_is_locked_memory_and_one_probing_iteration(
+    tmp_path: Path, written: dict[str, Any], verdict: str, said: str
+) -> None:
+    write_pinned(tmp_path, **written)
+    finding = verdict_of("C22", tmp_path).finding
+    assert finding.verdict == verdict and said in finding.reason
+
+
+def io_result(p50_us: float, device_gb_per_s: float = 1000.0, outlier_us: float = 0.0) -> dict[str, Any]:
+    """Requests that take a path `p50_us` each, or as long as the device takes for all that are in flight.
+
+    A few of them make the mean longer by `outlier_us`.
+    """
     cells = []
     for request_bytes, depth in itertools.product((4 << 10, 256 << 10), (1, 16)):
         in_flight_bytes = request_bytes * depth
-        latency_us = max(mean_us, in_flight_bytes / device_gb_per_s / 1e3)
-        rate = {"latency_us": {"mean": latency_us}, "bytes_per_s": in_flight_bytes / latency_us * 1e6}
-        cells.append({**io_cell(request_bytes, depth), **rate})
+        latency_us = max(p50_us, in_flight_bytes / device_gb_per_s / 1e3)
+        latencies = {"latency_us": {"mean": latency_us + outlier_us, "p50": latency_us}}
+        rate = {"bytes_per_s": in_flight_bytes / latency_us * 1e6}
+        cells.append({**io_cell(request_bytes, depth), **latencies, **rate})
     return {"cells": cells}
 
 
@@ -183,13 +228,14 @@ def io_result(mean_us: float, device_gb_per_s: float = 1000.0) -> dict[str, Any]
     ],
 )
 def test_io_paths_are_compared_cell_by_cell(tmp_path: Path, paths: Mapping[str, float], verdict: str) -> None:
-    for path, mean_us in paths.items():
-        write_io(tmp_path, path, result=io_result(mean_us))
+    for (path, p50_us), turn in itertools.product(paths.items(), range(2)):
+        write_io(tmp_path, path, turn, result=io_result(p50_us, outlier_us=100 if path == "io_uring_cmd" else 0))
     judgement = verdict_of("C20", tmp_path)
     assert judgement.verdict == verdict
     if "io_uring_cmd" in paths:
         assert judgement.finding.measured == pytest.approx(paths["io_uring_cmd"] / 40)
-        assert len(judgement.finding.runs) == len(paths)
+        assert len(judgement.finding.runs) == 2 * len(paths)
+        assert "2 repetitions" in judgement.finding.reason
         assert ("SPDK was not measured" in judgement.finding.reason) == ("spdk" not in paths)
 
 
@@ -198,12 +244,30 @@ def test_io_paths_are_not_compared_where_the_device_is_the_limit(
     tmp_path: Path, device_gb_per_s: float, verdict: str
 ) -> None:
     """By hand, at 50 MB/s: 256 KiB take 5 ms and 16 of 4 KiB 1.3 ms on any path, one of 4 KiB what its path takes."""
-    for path, mean_us in {"io_uring_cmd": 100, "ext4_buffered": 400}.items():
-        write_io(tmp_path, path, result=io_result(mean_us, device_gb_per_s))
+    for path, p50_us in {"io_uring_cmd": 100, "ext4_buffered": 400}.items():
+        write_io(tmp_path, path, result=io_result(p50_us, device_gb_per_s))
     judgement = verdict_of("C20", tmp_path)
     assert judgement.verdict == verdict
     if verdict == "direction only":
         assert judgement.finding.measured == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"emulated_ssd": {"read_mb_per_s": 200}},
+        {"io": {"path": "ext4_buffered", "op": "read", "size_mib": 64, "runtime_s": 0.5}},
+        {"io": {"path": "ext4_buffered", "op": "read", "size_mib": 128, "runtime_s": 1.0}},
+    ],
+    ids=str,
+)
+def test_io_paths_at_other_settings_are_not_compared(tmp_path: Path, other: dict[str, Any]) -> None:
+    io = {"path": "io_uring_cmd", "op": "read", "size_mib": 64, "runtime_s": 1.0}
+    write_io(tmp_path, "io_uring_cmd", config={"io": io, "emulated_ssd": {"read_mb_per_s": 100}})
+    same = {"io": {**io, "path": "ext4_buffered"}, "emulated_ssd": {"read_mb_per_s": 100}}
+    write_io(tmp_path, "ext4_buffered", config=same | other)
+    finding = verdict_of("C20", tmp_path).finding
+    assert finding.verdict is Verdict.NOT_TESTABLE and "at equal settings" in finding.reason
 
 
 def stalled(decode_low: float, decode_high: float) -> Curve:
@@ -228,6 +292,12 @@ def test_share_of_disk_time_is_read_from_the_phases(tmp_path: Path, low: float, 
     judgement = verdict_of("C10", tmp_path)
     assert judgement.verdict == verdict
     assert judgement.finding.measured == pytest.approx(100 * low)
+
+
+def test_share_of_disk_time_takes_the_papers_limits(tmp_path: Path) -> None:
+    for limit_gb in (4.0, 11.0):
+        write_run(tmp_path, "baseline", limit_gb, result=dict(stalled(0.68, 0.5)(limit_gb)))
+    assert "Baseline runs at 2 GB (M-Low) and 11 GB (M-High)" in verdict_of("C10", tmp_path).finding.reason
 
 
 @pytest.mark.parametrize(("own_s", "verdict"), [(0.9, "reproduced"), (0.99, "direction only"), (1.1, "contradicted")])
@@ -264,12 +334,24 @@ def test_ratios_without_a_limit_pair_up_by_the_variants_other_settings(tmp_path:
     assert finding.measured == pytest.approx(-10) and "2 DRAM:SSD ratios" in finding.text and len(finding.runs) == 8
 
 
+def test_a_pair_on_links_of_different_rates_decides_nothing(tmp_path: Path) -> None:
+    """Three repetitions at 1 GB/s, and after a pause a fourth whose link is twice as fast."""
+    for turn, (pipeline, seconds) in itertools.product(range(4), (("adaptive", 0.9), ("intra", 1.0))):
+        link = {"kind": "paced", "gb_per_s": 2.0 if turn == 3 else 1.0 + 0.01 * turn}
+        config = {"variant.pipeline": pipeline, "device.link": "paced"}
+        result = {"link": link, "decode_s": [seconds / link["gb_per_s"]] * 8}
+        write_run(tmp_path, "dual_blade", None, turn, pipeline, config, result=result)
+    finding = verdict_of("C17", tmp_path).finding
+    assert len(finding.runs) == 6 and finding.measured == pytest.approx(-10)
+    assert "Without 2 runs with a link of 2 GB/s" in finding.reason
+
+
 def test_pipeline_choice_and_probing_are_read_from_the_runs(tmp_path: Path) -> None:
     for turn, choice in enumerate(["cross"] * 9 + ["intra"]):
         steps = [{"iteration": i, "strategy": s} for i, s in enumerate(["intra", "intra", "cross", choice, choice], 1)]
         result = {
             "pipeline": {"policy": "adaptive", "groups": {"direct": {"choice": choice, "iterations": steps}}},
-            "pinned": {"bytes": 2 * 10**6},
+            "pinned": {"bytes": 2 * 10**6, "locked": True},
             "plan.kpu_bytes": 2 * 10**6,
         }
         write_run(tmp_path, "dual_blade", 4.0, turn, result=result, config={"device.link": "cuda"})
@@ -328,6 +410,32 @@ def test_an_emulated_device_gives_the_direction_of_a_size_at_most(tmp_path: Path
     assert "emulated" in judgement.finding.reason and "(emulated" in str(judgement.finding.testbed)
     write(tmp_path / "hits", hits(baseline=lambda gb: float(gb > 9)), environment={"emulated": True})
     assert verdict_of("C4", tmp_path / "hits").verdict is Verdict.REPRODUCED
+
+
+@pytest.mark.parametrize("case", ["C5 stalls", "C7 flat and last", "C8 everywhere"])
+def test_what_rests_on_speeds_is_a_direction_on_an_emulated_ssd(tmp_path: Path, case: str) -> None:
+    claim, curves, verdict = CASES[case]
+    write(tmp_path, curves, environment={"emulated": True})
+    assert verdict == Verdict.REPRODUCED
+    assert verdict_of(claim, tmp_path).verdict is Verdict.DIRECTION
+
+
+@pytest.mark.parametrize("case", [name for name, (*_, verdict) in CASES.items() if verdict == "reproduced"])
+def test_one_repetition_gives_the_direction_at_most(tmp_path: Path, case: str) -> None:
+    claim, curves, _ = CASES[case]
+    write(tmp_path, curves, repetitions=1)
+    finding = verdict_of(claim, tmp_path).finding
+    assert finding.verdict is Verdict.DIRECTION
+    assert "One repetition: direction only." in finding.reason
+
+
+@pytest.mark.parametrize("other", [{"cpu": "another"}, {"guest": {"accelerator": "kvm"}}], ids=str)
+def test_each_machine_has_a_finding_of_its_own(tmp_path: Path, other: dict[str, Any]) -> None:
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.4))
+    write(tmp_path, prefill(baseline=2.0, dual_blade=2.2), experiment="other", environment=other, repetitions=2)
+    findings = {finding.testbed: finding.verdict for finding in verdict_of("C1", tmp_path).findings}
+    assert set(findings.values()) == {Verdict.REPRODUCED, Verdict.CONTRADICTED} and SETUP in findings
+    assert any(str(name).startswith(f"{SETUP}, ") for name in findings)
 
 
 def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def trace(
     read_gap_us: int = 0,
     row_us: int = 50,
     chunk_bytes: int = MIB,
-    scattered: bool = False,
+    hole_every: int = 0,
     read_queues: int = 1,
     **info: Any,
 ) -> None:
     """Prefill writes and, in iteration 2, reads of a tensor, one command after another, and one row after them.
 
-    A read takes `read_us` and then the device idles `read_gap_us`; `scattered` leaves a hole behind each.
+    A read takes `read_us` and then the device idles `read_gap_us`; each `hole_every`-th leaves a hole behind it.
     """
     commands: list[Mapping[str, Any]] = []
     requests: list[Mapping[str, Any]] = []
@@ -38,7 +38,7 @@ def trace(
     for phase, iteration, op in (("prefill", 0, "write"), ("decode", 2, "read")):
         begin, where = now, {"phase": phase, "iteration": iteration, "op": op}
         for turn in range(TENSOR_BYTES // chunk_bytes):
-            offset = turn * chunk_bytes * (2 if scattered else 1)
+            offset = (turn + (turn // hole_every if hole_every else 0)) * chunk_bytes
             queue = turn % read_queues if op == "read" else 0
             times = {"issue_ns": now, "complete_ns": now + read_us * US}
             commands.append({**where, **times, "queue": queue, "offset_bytes": offset, "bytes": chunk_bytes})
@@ -58,7 +58,7 @@ def judged(claim: str, results_dir: Path, baseline: dict[str, Any], own: dict[st
     return verdict_of(claim, results_dir)
 
 
-SLOW = {"read_us": 100, "read_gap_us": 100, "row_us": 5000, "chunk_bytes": MIB // 8, "scattered": True}
+SLOW = {"read_us": 100, "read_gap_us": 100, "row_us": 5000, "chunk_bytes": MIB // 8, "hole_every": 1}
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,11 @@ SLOW = {"read_us": 100, "read_gap_us": 100, "row_us": 5000, "chunk_bytes": MIB /
         # 200 us for 1/8 MiB against 400 us for 1 MiB: a quarter of the time, and no gaps.
         ("C13", {"read_us": 400}, "reproduced", -75.0),
         ("C13", {"read_us": 2000}, "contradicted", 25.0),
-        # Scattered pieces of 1/8 MiB against one run of 16 MiB.
-        ("C14", {"read_us": 400}, "reproduced", 128.0),
-        ("C14", {"read_us": 400, "scattered": True}, "direction only", 8.0),
-        ("C14", {"read_us": 100, "chunk_bytes": MIB // 8, "scattered": True}, "contradicted", 1.0),
+        # None of 1/8 MiB follows another; of 15 commands of 1 MiB after the first, all, or those without a hole before.
+        ("C14", {"read_us": 400}, "reproduced", 100.0),
+        ("C14", {"read_us": 400, "hole_every": 3}, "direction only", 100 * 10 / 15),
+        ("C14", {"read_us": 400, "hole_every": 1}, "contradicted", 0.0),
+        ("C14", {"read_us": 100, "chunk_bytes": MIB // 8, "hole_every": 1}, "contradicted", 0.0),
         ("C16", {"read_us": 400}, "direction only", 0.0),
         ("C16", {"read_us": 1600}, "contradicted", 0.0),
     ],
@@ -115,6 +116,35 @@ def test_queues_count_by_their_shares(tmp_path: Path, queues: int, verdict: str)
     assert judgement.verdict == verdict
     if queues > 1:
         assert judgement.finding.measured == pytest.approx(queues - 1)
+
+
+def test_large_commands_alone_are_no_order(tmp_path: Path) -> None:
+    """Both in the tensor's order: the Baseline with eight times as many commands."""
+    ordered = {"read_us": 100, "chunk_bytes": MIB // 8}
+    judgement = judged("C14", tmp_path, ordered, {"read_us": 400})
+    assert judgement.verdict == "contradicted" and judgement.finding.measured == pytest.approx(0)
+    assert "100 % to 100 % in order" in judgement.finding.text
+
+
+@pytest.mark.parametrize("claim", ["C3", "C11", "C12", "C13"])
+def test_a_claim_at_2_gb_is_not_judged_at_another_limit(tmp_path: Path, claim: str) -> None:
+    for variant in ("baseline", "dual_blade"):
+        trace(write_run(tmp_path, variant, 4.0, config=TRACED), **SLOW)
+    finding = verdict_of(claim, tmp_path).finding
+    assert finding.verdict == "not testable here" and "at 2 GB" in finding.reason
+    assert verdict_of("C14", tmp_path).verdict == "contradicted"
+
+
+def test_a_trace_of_the_layers_decides_no_claim(tmp_path: Path) -> None:
+    for variant in ("baseline", "dual_blade"):
+        trace(write_run(tmp_path, variant, 2.0, config={"trace.name": "io_layers"}), **SLOW)
+    assert verdict_of("C12", tmp_path).verdict == "not testable here"
+
+
+def test_one_traced_repetition_gives_the_direction_at_most(tmp_path: Path) -> None:
+    for variant, settings in {"baseline": SLOW, "dual_blade": {"read_us": 400}}.items():
+        trace(write_run(tmp_path, variant, 2.0, config=TRACED), **settings)
+    assert {verdict_of(claim, tmp_path).verdict for claim in ("C3", "C12", "C13", "C14")} == {"direction only"}
 
 
 def test_a_trace_that_lost_events_decides_nothing(tmp_path: Path) -> None:

@@ -95,6 +95,30 @@ def test_sequential_runs_depend_on_whose_order_is_looked_at(stream: tuple[str, .
     assert device_metrics.kb_per_run(commands, stream) == kb
 
 
+@pytest.mark.parametrize(
+    ("stream", "share"), [(("device",), 0), (("device", "queue"), 1), (("device", "layer", "kind"), 1)]
+)
+def test_order_is_that_within_a_stream(stream: tuple[str, ...], share: float) -> None:
+    commands = two_interleaved_tensors().sample(frac=1, random_state=1)
+    assert device_metrics.in_order(commands, stream) == share
+
+
+@given(st.integers(2, 64), st.integers(1, 8))
+def test_order_does_not_depend_on_the_size_of_commands(n_commands: int, n_tensors: int) -> None:
+    """Tensors of 64 KB one after another, each in so many commands: in order, and with the commands last to first."""
+    size = 64_000 // n_commands
+    grid = [(layer, n) for layer in range(n_tensors) for n in range(n_commands)]
+    places = {"forwards": lambda n: n, "backwards": lambda n: n_commands - 1 - n}
+    shares = {}
+    for name, place in places.items():
+        commands = (
+            {"layer": layer, "offset_bytes": (layer << 20) + size * place(n), "bytes": size, "issue_ns": turn}
+            for turn, (layer, n) in enumerate(grid)
+        )
+        shares[name] = device_metrics.in_order(frame(*commands))
+    assert shares == {"forwards": 1, "backwards": 0}
+
+
 def test_a_gap_a_step_back_and_the_other_direction_end_a_run() -> None:
     offsets = [(0, "read"), (1000, "read"), (3000, "read"), (2000, "read"), (3000, "write"), (3000, "read")]
     commands = frame(
