@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
@@ -144,8 +145,14 @@ def _capped(claim: Claim, finding: Finding, setup: Any) -> Finding:
 def _caps(claim: Claim, finding: Finding, setup: Any) -> list[str]:
     """Sentences on what keeps a finding from being more than a direction."""
     stated = f"With {setup.stated}, sizes are those that were stated: direction only."
-    capped = {stated: bool(setup.stated) and claim.magnitude, ONE_REPETITION: setup.repetitions(finding.runs) < 2}
+    capped = {stated: bool(setup.stated) and claim.magnitude, ONE_REPETITION: fewest_repetitions(finding.runs) < 2}
     return [sentence for sentence, applies in capped.items() if applies]
+
+
+def fewest_repetitions(run_folders: Iterable[str]) -> int:
+    """Of all points that some runs, `EXPERIMENT/POINT/rep-N`, are of: a finding rests on the weakest."""
+    turns = {(PurePath(folder).parent.name, PurePath(folder).name) for folder in run_folders}
+    return min(Counter(point for point, _ in turns).values(), default=0)
 
 
 def to_json(judgements: Iterable[Judgement]) -> str:

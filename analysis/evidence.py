@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,11 +40,6 @@ class Setup:
     def comparable(self) -> pd.DataFrame:
         """The largest set of untraced runs under a limit, with one setting per variant, as the figures take it."""
         return comparable(self.runs[self.runs["memory_gb"].notna() & (trace_name(self.runs) == UNTRACED)]).runs
-
-    def repetitions(self, names: Sequence[str]) -> int:
-        """How many repetitions some of its runs are of."""
-        turns = [optional(frame, "config.repetition").reindex(list(names)) for frame in (self.runs, self.io)]
-        return int(pd.concat(turns).nunique())
 
 
 @dataclass(frozen=True)

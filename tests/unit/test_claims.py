@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from analysis import evidence
-from analysis.claims import Claim, Judgement, Verdict, judge, read_claims, to_json
+from analysis.claims import Claim, Judgement, Verdict, fewest_repetitions, judge, read_claims, to_json
 from analysis.figures.__main__ import FIGURES
 from analysis.judges import JUDGES
 from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, io_cell, write_io, write_run
@@ -427,6 +427,13 @@ def test_one_repetition_gives_the_direction_at_most(tmp_path: Path, case: str) -
     finding = verdict_of(claim, tmp_path).finding
     assert finding.verdict is Verdict.DIRECTION
     assert "One repetition: direction only." in finding.reason
+
+
+def test_a_finding_rests_on_the_point_with_fewest_repetitions() -> None:
+    runs = ["e2e/a/rep-0", "e2e/a/rep-1", "e2e/b/rep-0", "thrashing/b/rep-0"]
+    assert fewest_repetitions(runs[:2]) == 2
+    assert fewest_repetitions(runs) == 1
+    assert fewest_repetitions([]) == 0
 
 
 @pytest.mark.parametrize("other", [{"cpu": "another"}, {"guest": {"accelerator": "kvm"}}], ids=str)
