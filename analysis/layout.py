@@ -30,8 +30,12 @@ def new_panels(
     sharex: Share = True,
     sharey: Share = False,
 ) -> tuple[Figure, np.ndarray]:
-    """Panels [n_rows, n_columns], by default sharing the x axis; `per_column` side by side fill the paper's column."""
-    figure = Figure(figsize=(COLUMN_WIDTH_IN * n_columns / per_column, height_in), layout="constrained")
+    """Panels [n_rows, n_columns], by default sharing the x axis; `per_column` side by side fill the paper's column.
+
+    A figure is never narrower than that column: legend and note need it.
+    """
+    width_in = COLUMN_WIDTH_IN * max(1.0, n_columns / per_column)
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
     return figure, figure.subplots(n_rows, n_columns, sharex=sharex, sharey=sharey, squeeze=False)
 
 

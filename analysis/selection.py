@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import pandas as pd
@@ -131,14 +131,20 @@ def variant_columns(runs: pd.DataFrame) -> list[str]:
     return [column for column in runs.columns if column.startswith("config.variant.")]
 
 
-def largest(runs: pd.DataFrame, columns: list[str], axes: tuple[str, ...] = AXES) -> Selection:
-    """Group by equal values of `columns` and take the group with most points (values of `axes`), then most runs.
+def largest(
+    runs: pd.DataFrame,
+    columns: list[str],
+    axes: tuple[str, ...] = AXES,
+    preferred: Callable[[pd.DataFrame], bool] = lambda group: False,
+) -> Selection:
+    """Group by equal values of `columns` and take the group with most points (values of `axes`).
 
-    Of these, only runs `at_one_link_rate`.
+    Among groups with as many points: a `preferred` one, then the one with most runs, then the newest. Of its runs,
+    only those `at_one_link_rate`.
     """
     values = runs[columns].astype(object).where(runs[columns].notna(), None).map(str)  # missing is a value, too
     groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
-    groups.sort(key=lambda group: _size(group, axes), reverse=True)
+    groups.sort(key=lambda group: _rank(group, axes, preferred(group)), reverse=True)
     reference = values.loc[groups[0].index[0]]
     others = tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
     chosen = at_one_link_rate(groups[0], axes)
@@ -167,9 +173,9 @@ def at_one_link_rate(runs: pd.DataFrame, axes: Iterable[str]) -> Selection:
     return Selection(runs.drop(index=off.index), (sentence,))
 
 
-def _size(group: pd.DataFrame, axes: tuple[str, ...]) -> tuple[int, int, str]:
+def _rank(group: pd.DataFrame, axes: tuple[str, ...], preferred: bool) -> tuple[int, bool, int, str]:
     points = group.groupby(list(axes)).ngroups
-    return points, len(group), str(group.get("environment.started_at", pd.Series("")).max())
+    return points, preferred, len(group), str(group.get("environment.started_at", pd.Series("")).max())
 
 
 def _describe(group: pd.DataFrame, subject: str, values: pd.Series, reference: pd.Series) -> str:

@@ -41,7 +41,11 @@ def select(results: Results) -> Selection:
     """The setup with most paths; reads before writes where there are as many."""
     if results.io.empty:
         return Selection(results.io)
-    return largest(results.io, io_setup_columns(results.io), ("config.io.path",))
+    return largest(results.io, io_setup_columns(results.io), ("config.io.path",), _are_reads)
+
+
+def _are_reads(data: pd.DataFrame) -> bool:
+    return set(data["config.io.op"]) == {"read"}
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -74,7 +74,7 @@ def plot(data: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("Decode (s/token)")
     panels[1, 0].set_ylabel("Change")
     _share_scale(list(panels[1]))
-    add_legend(figure, n_columns=3)
+    add_legend(figure, n_columns=min(3, 1 + len(storages)))
     add_note(figure, overlap_note(data, POINT))
     return figure
 

@@ -174,6 +174,13 @@ def test_io_paths_of_another_disk_or_direction_are_left_out(tmp_path: Path) -> N
     assert "1 run of io_uring_cmd with storage.serial=S2" in selection.left_out
 
 
+def test_io_paths_shows_reads_where_reads_and_writes_were_measured(tmp_path: Path) -> None:
+    for op in ("read", "write"):
+        for path in ("ext4_buffered", "ext4_direct"):
+            write_io(tmp_path, path, op=op, environment={"started_at": f"2026-01-0{1 if op == 'read' else 2}"})
+    assert set(io_paths.select(with_metrics(load(tmp_path))).runs["config.io.op"]) == {"read"}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_nothing_is_drawn_outside_the_page_or_over_other_text(tmp_path: Path, name: str) -> None:
     write_sweep(tmp_path, repetitions=2)

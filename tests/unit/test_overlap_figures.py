@@ -34,7 +34,13 @@ def paper_style() -> Iterator[None]:
 
 
 def write_overlap(
-    results_dir: Path, name: str, link: float, n1: int = 0, repetition: int = 0, storage: str = "paced"
+    results_dir: Path,
+    name: str,
+    link: float,
+    n1: int = 0,
+    repetition: int = 0,
+    storage: str = "paced",
+    experiment: str | None = None,
 ) -> Path:
     """A run that takes the model's time for its layers past the page cache, and none for the others."""
     layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, S, link)
@@ -59,8 +65,9 @@ def write_overlap(
         "link": {"kind": "paced", "emulated": True, "gb_per_s": link, "source": "a test"},
         "pipeline": {"policy": name, "groups": {"direct": {"choice": "cross", "iterations": steps}}},
     }
-    experiment = f"{storage}-{name}-{link:g}"
-    return write_run(results_dir, f"x{n1}", None, repetition, experiment, config | {"variant.name": "x"}, None, result)
+    config |= {"variant.name": "x", "experiment": experiment or "single"}
+    folder = experiment or f"{storage}-{name}-{link:g}"
+    return write_run(results_dir, f"{name}{n1}", None, repetition, folder, config, None, result)
 
 
 def figure_of(module: Any, results_dir: Path) -> Figure:
@@ -108,6 +115,25 @@ def test_pipeline_is_drawn_over_alpha_for_each_storage(tmp_path: Path) -> None:
     assert marks(latency)["adaptive"] == {n1 / LAYERS: pytest.approx(seconds) for n1, seconds in token_s.items()}
     gain = overlap_model.gain("cross", "intra", 2.3)
     assert marks(change)["adaptive"] == {0.0: pytest.approx(-gain), 0.5: pytest.approx(-gain)}
+
+
+def test_a_pipeline_figure_of_one_storage_has_room_for_legend_and_title(tmp_path: Path) -> None:
+    for name in ("intra", "adaptive", "overlap_full"):
+        for n1 in (0, 16):
+            write_overlap(tmp_path, name, 4.6, n1, storage="paced_ssd_a")
+    figure = figure_of(pipeline, tmp_path)
+    figure.draw_without_rendering()
+    boxes = [legend.get_window_extent() for legend in figure.legends] + [axes.get_tightbbox() for axes in figure.axes]
+    assert all(box is not None and figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 + 1 for box in boxes)
+
+
+def test_dynamics_are_of_their_own_experiment_where_it_was_run(tmp_path: Path) -> None:
+    for name in ("adaptive", "intra", "cross"):
+        write_overlap(tmp_path, name, 4.6, experiment=throughput_dynamics.EXPERIMENT)
+        for link in LINKS:
+            write_overlap(tmp_path, name, link, repetition=1)
+    chosen = throughput_dynamics.select(with_metrics(load(tmp_path))).runs
+    assert set(chosen["config.experiment"]) == {throughput_dynamics.EXPERIMENT} and len(chosen) == 3
 
 
 def test_dynamics_show_the_iterations_of_the_run_and_no_more(tmp_path: Path) -> None:
