@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments import virtual_machine
-from experiments.errors import MachineError
 from experiments.guest import Guest
-from experiments.journal import Journal
-from experiments.kernel import CACHE
-from tests.conftest import GUEST_SSDS
+from tests.conftest import GUEST_POLL_QUEUES
 from tests.system.test_guest import borrowed, tiny_point
 from tests.system.test_nvme_namespace import python
 
 COMMANDS = 2 * (4 << 20) // 16384  # of tests/system/guest_polling.py: written and read in chunks of 16 KiB
-POLL_QUEUES = 2
 
 
 @pytest.fixture(scope="module")
-def polling_guest() -> Iterator[Guest]:
-    """A guest of its own: queues are made when the driver is loaded."""
-    if missing := virtual_machine.missing_tool():
-        pytest.skip(f"no guest can be booted: {missing}")
-    hardware = virtual_machine.Hardware(2, 2048, {"ssd_a": GUEST_SSDS["ssd_a"]}, POLL_QUEUES)
-    with contextlib.ExitStack() as stack:
-        try:
-            machine = stack.enter_context(virtual_machine.running(hardware, Journal(CACHE / "test-polling.json")))
-        except MachineError as error:
-            pytest.skip(str(error))
-        guest = Guest(machine)
-        yield guest
-        guest.end()
-
-
-@pytest.fixture(scope="module")
-def moved(polling_guest: Guest) -> dict[str, Any]:
-    ssd = polling_guest.machine.hardware.ssds["ssd_a"]
-    return python(polling_guest, "guest_polling.py", ssd.serial, str(ssd.lba_bytes))
+def moved(guest: Guest) -> dict[str, Any]:
+    ssd = guest.machine.hardware.ssds["ssd_a"]
+    return python(guest, "guest_polling.py", ssd.serial, str(ssd.lba_bytes))
 
 
 @pytest.mark.parametrize(("how", "kind"), [("polled", "poll"), ("waited", "default")])
@@ -58,13 +35,18 @@ def test_polling_takes_no_interrupts(moved: dict[str, Any]) -> None:
     assert moved["polled"]["interrupts"] < moved["waited"]["interrupts"] / 5
 
 
-def test_a_run_polls(polling_guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_polls(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row that is read has the checksum of what was written, and the result says that it was polled for."""
-    testbed = borrowed(polling_guest, tmp_path, monkeypatch)
-    settings = ("storage.iopoll=true", f"testbed.poll_queues={POLL_QUEUES}", "testbed.cpus=2", "storage.checksum=true")
+    testbed = borrowed(guest, tmp_path, monkeypatch)
+    settings = (
+        "storage.iopoll=true",
+        f"testbed.poll_queues={GUEST_POLL_QUEUES}",
+        "testbed.cpus=2",
+        "storage.checksum=true",
+    )
     point, settings_of_run, results = tiny_point(tmp_path, "dual_blade", "ssd_a", "classic", *settings)
     result = testbed.measure(point, settings_of_run, results, lambda event: None)
     assert result["status"] == "done", result["error"]
     assert result["io_mode"]["direct"]["iopoll"] and result["bytes"]["decode"]["device_read"] > 0
     record = results.find(point)
-    assert record is not None and record.environment["guest"]["poll_queues"] == POLL_QUEUES
+    assert record is not None and record.environment["guest"]["poll_queues"] == GUEST_POLL_QUEUES

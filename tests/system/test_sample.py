@@ -37,4 +37,4 @@ def test_figures_and_report_are_made_of_it(tmp_path: Path, monkeypatch: pytest.M
     assert figures(["--results", str(SAMPLE), "--out", str(tmp_path)]) == 0
     assert report(["--results", str(SAMPLE), "--out", str(tmp_path)]) == 0
     verdicts = {name: entry["verdict"] for name, entry in json.loads((tmp_path / "claims.json").read_text()).items()}
-    assert verdicts["C4"] == verdicts["C9"] == "direction only"  # the sample has one repetition of them
+    assert verdicts["C4"] == verdicts["C9"] == "reproduced"

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis import kv_io, metrics
+from analysis.figures import hit_rate
 from analysis.load import Results, ResultsError, load
 from analysis.views import lba, residency, timeline
 from analysis.views.choice import one_run
@@ -46,11 +47,12 @@ def test_hits_by_layer_follow_the_plan(results: Results) -> None:
 
 
 def test_the_plan_is_drawn_by_variant(results: Results) -> None:
-    figure = drawn(residency.layer_paths(results.runs))
+    runs = hit_rate.select(results).runs
+    figure = drawn(residency.layer_paths(runs))
     panels = {axes.get_title(): axes.images[0].get_array() for axes in figure.axes}
     assert list(panels) == ["Baseline", "CachePolicy-Only", "NVMe-direct-Only", "DUAL-BLADE"]
     cached = (panels["DUAL-BLADE"] == 0).sum(axis=0)
-    limits = sorted(results.runs[results.runs["config.variant.name"] == "dual_blade"]["memory_gb"].dropna().unique())
+    limits = sorted(runs[runs["config.variant.name"] == "dual_blade"]["memory_gb"].unique())
     assert cached.tolist() == [one_run(results, "dual_blade", gb)["result.plan.n1"] for gb in limits]
 
 
