@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import platform
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +19,14 @@ from dualblade.namespace import Identity, find
 from dualblade.page_residency import resident_bytes
 
 _MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
+# drivers/nvme/host/ioctl.c polled the request's bio, which another ring's poll may have ended, until Linux 6.5.
+_POLLS_SAFELY_SINCE = (6, 5)
+
+
+def kernel_version(release: str | None = None) -> tuple[int, int]:
+    """Major and minor number of the running kernel, or of a release such as 6.1.0-57-amd64."""
+    major, minor = re.findall(r"\d+", release or platform.release())[:2]
+    return int(major), int(minor)
 
 
 class Claim:
@@ -63,10 +73,20 @@ class Claim:
                 f"holds; use at most {entries}"
             )
 
-        if storage.iopoll and not self.identity.queue.polls:
+        if storage.iopoll:
+            self._check_polling()
+
+    def _check_polling(self) -> None:
+        if not self.identity.queue.polls:
             raise ConfigurationError(
                 f"storage.iopoll=true polls for completions and {self} has no queue for that; load its driver with "
                 "nvme.poll_queues=2 (modprobe.d or the kernel's command line), or leave iopoll false"
+            )
+        if kernel_version() < _POLLS_SAFELY_SINCE:
+            raise ConfigurationError(
+                f"storage.iopoll=true is not safe on Linux {platform.release()}: before 6.5 the kernel may follow a "
+                "freed request when two rings poll one queue for native commands; take a newer kernel, or leave iopoll "
+                "false"
             )
 
     def _resolve(self, number: int | None) -> tuple[Path, range]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dualblade.claim import kernel_version
 from experiments.guest import Guest
 from tests.conftest import GUEST_POLL_QUEUES
 from tests.system.test_guest import borrowed, tiny_point
@@ -35,18 +36,16 @@ def test_polling_takes_no_interrupts(moved: dict[str, Any]) -> None:
     assert moved["polled"]["interrupts"] < moved["waited"]["interrupts"] / 5
 
 
-def test_a_run_polls(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row that is read has the checksum of what was written, and the result says that it was polled for."""
+def test_a_run_polls_or_says_why_not(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several rings share a queue in a run, which the kernels that ended a request under its poller do not survive."""
     testbed = borrowed(guest, tmp_path, monkeypatch)
-    settings = (
-        "storage.iopoll=true",
-        f"testbed.poll_queues={GUEST_POLL_QUEUES}",
-        "testbed.cpus=2",
-        "storage.checksum=true",
-    )
-    point, settings_of_run, results = tiny_point(tmp_path, "dual_blade", "ssd_a", "classic", *settings)
-    result = testbed.measure(point, settings_of_run, results, lambda event: None)
-    assert result["status"] == "done", result["error"]
-    assert result["io_mode"]["direct"]["iopoll"] and result["bytes"]["decode"]["device_read"] > 0
+    polling = ("storage.iopoll=true", f"testbed.poll_queues={GUEST_POLL_QUEUES}", "storage.checksum=true")
+    point, settings, results = tiny_point(tmp_path, "dual_blade", "ssd_a", "classic", *polling)
+    result = testbed.measure(point, settings, results, lambda event: None)
     record = results.find(point)
-    assert record is not None and record.environment["guest"]["poll_queues"] == GUEST_POLL_QUEUES
+    assert record is not None
+    if kernel_version(record.environment["kernel"]) < (6, 5):
+        assert "before 6.5 the kernel may follow a freed request" in result["error"]
+    else:
+        assert result["io_mode"]["direct"]["iopoll"] and result["bytes"]["decode"]["device_read"] > 0
+    assert record.environment["guest"]["poll_queues"] == GUEST_POLL_QUEUES

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dualblade.claim import kernel_version
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.namespace import Controller, Format, Queue, find, most_chunk_bytes, namespaces
 
@@ -121,3 +122,11 @@ def test_a_partition_in_blocks_of_the_namespace(sys_root: Path) -> None:
     first, second = find("SSDA", None, sys_root).partitions(4096)
     assert (first.number, first.device, first.blocks) == (1, Path("/dev/nvme0n1p1"), range(256, 131_328))
     assert second.blocks == range(131_328, 131_329)
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("6.1.0-57-amd64", (6, 1)), ("6.18.44-fc-v669", (6, 18)), ("7.0-rc1", (7, 0)), ("6.5.0", (6, 5))],
+)
+def test_a_kernels_release_is_read_as_numbers(release: str, version: tuple[int, int]) -> None:
+    assert kernel_version(release) == version
