@@ -80,12 +80,13 @@ def comparable_by_ssd(runs: pd.DataFrame) -> Selection:
 def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selection:
     """The setup with most points (variants x limits, then runs, then the newest), with one setting of each variant.
 
-    Columns in `keep_apart` may differ within the selection: the figure draws one curve for each of their values.
+    Columns in `keep_apart` may differ within the selection: the figure draws one curve for each of their values, and
+    each value counts as a point.
     """
     if runs.empty:
         return Selection(runs, ())
     setup = [column for column in setup_columns(runs) if column not in keep_apart]
-    chosen = largest(runs, setup)
+    chosen = largest(runs, setup, (*AXES, *(column for column in keep_apart if column in runs)))
     by_variant = [largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby("config.variant.name")]
     left_out = chosen.left_out + tuple(text for variant in by_variant for text in variant.left_out)
     return Selection(pd.concat([variant.runs for variant in by_variant]), left_out)
@@ -174,7 +175,7 @@ def at_one_link_rate(runs: pd.DataFrame, axes: Iterable[str]) -> Selection:
 
 
 def _rank(group: pd.DataFrame, axes: tuple[str, ...], preferred: bool) -> tuple[int, bool, int, str]:
-    points = group.groupby(list(axes)).ngroups
+    points = group.groupby(list(axes), dropna=False).ngroups
     return points, preferred, len(group), str(group.get("environment.started_at", pd.Series("")).max())
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from analysis.load import find_runs, read_run
 
-COPIED = ("kv_io.parquet", "device_io.parquet")
+COPIED = ("kv_io.parquet", "device_io.parquet", "io_layers.parquet")
 SHORTENED = ("environment.json", "result.json")
 KEPT_ROOTS = ("/dev/", "/sys/block/", "/proc/sys/")
 

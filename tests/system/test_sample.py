@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analysis import layout
+from analysis.figures.__main__ import FIGURES
 from analysis.figures.__main__ import main as figures
 from analysis.load import find_runs, load
 from analysis.report.__main__ import main as report
@@ -33,8 +34,15 @@ def test_it_is_small_and_names_no_place() -> None:
 
 
 def test_figures_and_report_are_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "save", lambda figure, stem, caption: [stem.with_suffix(".png")])
+    drawn: list[str] = []
+
+    def save(figure: object, stem: Path, caption: str) -> list[Path]:
+        drawn.append(stem.name)
+        return [stem.with_suffix(".png")]
+
+    monkeypatch.setattr(layout, "save", save)
     assert figures(["--results", str(SAMPLE), "--out", str(tmp_path)]) == 0
+    assert sorted(drawn) == sorted(FIGURES)
     assert report(["--results", str(SAMPLE), "--out", str(tmp_path)]) == 0
     verdicts = {name: entry["verdict"] for name, entry in json.loads((tmp_path / "claims.json").read_text()).items()}
     assert verdicts["C4"] == verdicts["C9"] == "reproduced"

@@ -83,6 +83,15 @@ def test_thrashing_draws_each_lru_by_itself(tmp_path: Path) -> None:
     }
 
 
+def test_a_longer_sweep_under_one_lru_does_not_hide_the_two_that_compare(tmp_path: Path) -> None:
+    multigen = {"lru_generation": "0x0007"}
+    write_sweep(tmp_path, ["baseline"], [9.0, 9.5], experiment="classic")
+    write_sweep(tmp_path, ["baseline"], [9.0, 9.5], experiment="multigen", environment=multigen)
+    write_sweep(tmp_path, ["baseline"], [7.0, 8.0, 9.0], experiment="longer", config={"scale": 16})
+    hit = curves(figure_of("thrashing", tmp_path).axes[2])
+    assert {len(curve) for curve in hit.values()} == {2} and len(hit) == 2
+
+
 @pytest.mark.parametrize(("repetitions", "bars"), [(1, 0), (2, 1)])
 def test_intervals_need_repetitions(tmp_path: Path, repetitions: int, bars: int) -> None:
     write_sweep(tmp_path, repetitions=repetitions)
