@@ -88,7 +88,6 @@ GUEST_SSDS = {
         "DUALBLADE-SPARE", 128, 16, lba_bytes=4096, mdts_kib=128, queue_pairs=2
     ),  # to be pulled out
 }
-GUEST_POLL_QUEUES = 1  # of each SSD, beside those that interrupt
 
 
 @pytest.fixture(scope="session")
@@ -96,8 +95,7 @@ def guest() -> Iterator[Guest]:
     """One booted guest for all tests: `guest.run([...])` gives a command's status and output, as root.
 
     Its two SSDs are not throttled, differ in LBA size and MDTS, and B has bad blocks. Partition 1 of each is mounted
-    under /run/dualblade/NAME, partition 2 is raw. The checkout lies at the same path as here, read-only. One queue of
-    each SSD is polled; only native commands that ask for it take that one.
+    under /run/dualblade/NAME, partition 2 is raw. The checkout lies at the same path as here, read-only.
     """
     if missing := virtual_machine.missing_tool():
         pytest.skip(f"no guest can be booted: {missing}")
@@ -106,7 +104,7 @@ def guest() -> Iterator[Guest]:
     with contextlib.ExitStack() as stack:
         try:
             machine = stack.enter_context(
-                virtual_machine.running(virtual_machine.Hardware(4, 3072, GUEST_SSDS, GUEST_POLL_QUEUES), journal)
+                virtual_machine.running(virtual_machine.Hardware(4, 3072, GUEST_SSDS), journal)
             )
         except MachineError as error:
             pytest.skip(str(error))

@@ -44,7 +44,7 @@ def refusals(guest: Guest) -> dict[str, str | None]:
         ("no such namespace", r"no namespace 2; set storage\.namespace to one of 1"),
         ("outside", r"which has blocks 0 to [\d,]+; nothing was written"),
         ("too deep", r"queue_depth=4096 is more than the 1023 commands"),
-        ("polling", r"not safe on Linux 6\.1.*take a newer kernel"),
+        ("polling", r"no queue for that; load its driver with nvme\.poll_queues=2"),
         ("overlap", r"another run of this program uses LBAs [\d,]+ to [\d,]+ of .*overlap"),
         ("same partition", r"p2 for raw writes: Device or resource busy.*another run"),
         ("held", r"p2 is part of device-mapper volume dm-0 \(dualblade-test\)"),

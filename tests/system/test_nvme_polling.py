@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dualblade.claim import kernel_version
+from experiments import virtual_machine
+from experiments.errors import MachineError
 from experiments.guest import Guest
-from tests.conftest import GUEST_POLL_QUEUES
+from experiments.journal import Journal
+from experiments.kernel import CACHE
+from tests.conftest import GUEST_SSDS
 from tests.system.test_guest import borrowed, tiny_point
 from tests.system.test_nvme_namespace import python
 
 COMMANDS = 2 * (4 << 20) // 16384  # of tests/system/guest_polling.py: written and read in chunks of 16 KiB
+POLL_QUEUES = 2
 
 
 @pytest.fixture(scope="module")
-def moved(guest: Guest) -> dict[str, Any]:
-    ssd = guest.machine.hardware.ssds["ssd_a"]
-    return python(guest, "guest_polling.py", ssd.serial, str(ssd.lba_bytes))
+def polling_guest() -> Iterator[Guest]:
+    """A guest of its own: queues are made when the driver is loaded."""
+    if missing := virtual_machine.missing_tool():
+        pytest.skip(f"no guest can be booted: {missing}")
+    hardware = virtual_machine.Hardware(2, 2048, {"ssd_a": GUEST_SSDS["ssd_a"]}, POLL_QUEUES)
+    with contextlib.ExitStack() as stack:
+        try:
+            machine = stack.enter_context(virtual_machine.running(hardware, Journal(CACHE / "test-polling.json")))
+        except MachineError as error:
+            pytest.skip(str(error))
+        guest = Guest(machine)
+        yield guest
+        guest.end()
+
+
+@pytest.fixture(scope="module")
+def moved(polling_guest: Guest) -> dict[str, Any]:
+    ssd = polling_guest.machine.hardware.ssds["ssd_a"]
+    return python(polling_guest, "guest_polling.py", ssd.serial, str(ssd.lba_bytes))
 
 
 @pytest.mark.parametrize(("how", "kind"), [("polled", "poll"), ("waited", "default")])
@@ -36,10 +59,10 @@ def test_polling_takes_no_interrupts(moved: dict[str, Any]) -> None:
     assert moved["polled"]["interrupts"] < moved["waited"]["interrupts"] / 5
 
 
-def test_a_run_polls_or_says_why_not(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_polls_or_says_why_not(polling_guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several rings share a queue in a run, which the kernels that ended a request under its poller do not survive."""
-    testbed = borrowed(guest, tmp_path, monkeypatch)
-    polling = ("storage.iopoll=true", f"testbed.poll_queues={GUEST_POLL_QUEUES}", "storage.checksum=true")
+    testbed = borrowed(polling_guest, tmp_path, monkeypatch)
+    polling = ("storage.iopoll=true", f"testbed.poll_queues={POLL_QUEUES}", "testbed.cpus=2", "storage.checksum=true")
     point, settings, results = tiny_point(tmp_path, "dual_blade", "ssd_a", "classic", *polling)
     result = testbed.measure(point, settings, results, lambda event: None)
     record = results.find(point)
@@ -48,4 +71,4 @@ def test_a_run_polls_or_says_why_not(guest: Guest, tmp_path: Path, monkeypatch: 
         assert "before 6.5 the kernel may follow a freed request" in result["error"]
     else:
         assert result["io_mode"]["direct"]["iopoll"] and result["bytes"]["decode"]["device_read"] > 0
-    assert record.environment["guest"]["poll_queues"] == GUEST_POLL_QUEUES
+    assert record.environment["guest"]["poll_queues"] == POLL_QUEUES
