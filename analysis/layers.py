@@ -28,12 +28,9 @@ def layer_us(run_dir: Path, kind: RequestKind) -> pd.DataFrame:
     hand-over, all since the submission before where one look-up served several. block: to the driver's beginning, time
     in the scheduler and for a free tag included.
 
-    On NVMe disks driver: to the issue (nvme_setup_cmd to block_rq_issue), and again from where the driver ends the
-    request to where it tells the block layer (nvme_complete_rq to block_rq_complete). device: between them, its
-    doorbell and its interrupt included; also what the driver does before it ends the request, handling the interrupt
-    and unmapping the memory, since no tracepoint before that one names the command (Linux, drivers/nvme/host/pci.c:
-    nvme_pci_complete_rq unmaps, then calls nvme_complete_rq). On other disks block ends with the issue, and
-    driver_and_device is all that follows: the block layer's tracepoints do not tell them apart.
+    On NVMe disks driver ends with the issue (nvme_setup_cmd to blk_mq_start_request), and device is all until the
+    driver ends the request (nvme_complete_rq), its doorbell and its interrupt included. On other disks block ends with
+    the issue, and driver_and_device is all that follows: the block layer's tracepoints do not tell them apart.
 
     Raises:
         ResultsError: the run has no usable trace of layers.
@@ -41,14 +38,11 @@ def layer_us(run_dir: Path, kind: RequestKind) -> pd.DataFrame:
     seen = load_device_io(run_dir).commands_of(kind).merge(_read(run_dir / FILE_NAME), on=JOINED_BY)
     seen["fs_ns"] = seen["fs_ns"].where(seen["fs_ns"] > 0, seen["enter_ns"])
     split = SETUP in seen
-    way = ["enter_ns", "fs_ns", "queue_ns", *([SETUP, "issue_ns", "done_ns"] if split else ["issue_ns"]), "complete_ns"]
+    way = ["enter_ns", "fs_ns", "queue_ns", *([SETUP] if split else []), "issue_ns", "complete_ns"]
     seen = seen[(seen[way] > 0).all(axis=1)]
     times = seen[way].diff(axis=1).iloc[:, 1:] / NS_PER_US
     times = times[(times >= 0).all(axis=1)]
-    if not split:
-        return times.set_axis([*ABOVE, *UNSPLIT], axis=1)
-    times = times.set_axis([*ABOVE, "down", "device", "up"], axis=1)
-    return times.assign(driver=times["down"] + times["up"])[[*ABOVE, *SPLIT]]
+    return times.set_axis([*ABOVE, *(SPLIT if split else UNSPLIT)], axis=1)
 
 
 def is_split(run_dir: Path) -> bool:

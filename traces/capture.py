@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ STOP_TIMEOUT_S = 60.0
 RETRY_S = 0.5
 EPOLL_WAIT = ("232", "281", "22")  # epoll_wait and epoll_pwait on x86-64, epoll_pwait on arm64
 POLL_S = 0.02
+_SKIPPED = re.compile(r"^recursion_misses:\s*(\d+)$", re.MULTILINE)
 DRAIN_S = 0.3  # for what is on its way to the tracer: at SIGINT it looks only where it has been woken up for
 
 # Short strings, since each print copies its strings whole, and room for all that can be in flight.
@@ -56,10 +58,11 @@ class Tracer:
         completed = completed_commands(self.disks) - self.completed
         self.process.send_signal(signal.SIGCONT)  # the probes see it and fall silent
         time.sleep(DRAIN_S)
+        skipped = skipped_probes(self.process.pid)
         self._interrupt()
         self.writer.wait()
         with open(self.raw, "ab") as raw:
-            raw.write(b"#completed %d\n" % completed)
+            raw.write(b"#completed %d\n#skipped %d\n" % (completed, skipped))
 
     def _interrupt(self) -> None:
         """SIGINT until it is noticed: bpftrace misses one that comes between two waits for events."""
@@ -129,6 +132,16 @@ def completed_commands(disks: Sequence[str]) -> int:
     """
     statistics = [(Path("/sys/block") / disk / "stat").read_text().split() for disk in disks]
     return sum(int(numbers[field]) for numbers in statistics for field in (0, 4, 11))
+
+
+def skipped_probes(pid: int) -> int:
+    """Times that the kernel skipped a probe of this process, since one ran on the CPU already.
+
+    In the fdinfo of each BPF program (Linux, kernel/bpf/syscall.c: bpf_prog_show_fdinfo): those of functions from
+    Linux 5.12 on, those of tracepoints from 6.7 on.
+    """
+    said = "".join(path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
+    return sum(int(times) for times in _SKIPPED.findall(said))
 
 
 def check_available() -> None:

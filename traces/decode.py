@@ -125,6 +125,7 @@ def judge(name: str, account: Account, pairing: Pairing, devices: dict[str, Any]
         counted_events=account.counted_events,
         broken_lines=account.broken_lines,
         missed_commands=_missed(account),
+        skipped_probes=account.skipped_probes,
         requeues=account.requeues + pairing.requeues,
         unmatched_issues=account.unmatched_issues + pairing.unmatched_issues,
         unmatched_completions=account.unmatched_completions + pairing.unmatched_completions,
@@ -153,6 +154,11 @@ def _fault(account: Account, *, counted: bool) -> str | None:
         return (
             f"the disks' own statistics count {missed:,} commands more than the {account.printed_events:,} that were "
             "traced; run the point again"
+        )
+    if (account.skipped_probes or 0) > MOST_MISSED * account.printed_events:
+        return (
+            f"the kernel skipped a probe {account.skipped_probes:,} times and {account.printed_events:,} events were "
+            "printed; run the point again"
         )
     return None
 

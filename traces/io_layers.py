@@ -17,7 +17,7 @@ from traces.text import Account, LineFormat, blocks
 
 FILE_NAME = "io_layers.parquet"
 STAMPS = ("enter_ns", "fs_ns", "queue_ns")
-NVME_STAMPS = (*STAMPS, "setup_ns", "done_ns")
+NVME_STAMPS = (*STAMPS, "setup_ns")
 
 
 def _lines(stamps: Sequence[str]) -> LineFormat:
@@ -41,7 +41,7 @@ def parse_nvme(block: bytes, devices: Devices, account: Account) -> Events:
 def write(raw: Path, out: Path, *, nvme: bool = False) -> None:
     """Write the times at the layers, complete or not at all: columns offset_bytes, issue_ns, enter_ns, fs_ns, queue_ns.
 
-    With `nvme`, of a trace by io_layers_nvme.bt, also setup_ns and done_ns. A request is found again in
+    With `nvme`, of a trace by io_layers_nvme.bt, also setup_ns. A request is found again in
     device_io.parquet by its offset and its time of issue. 0 is not seen. Lines that cannot be read are accounted for
     there.
     """

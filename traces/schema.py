@@ -54,7 +54,7 @@ class TraceInfo:
 
     `valid` is False, with a `reason`, when events were lost: figures and claims must not use it then. `counted_events`
     is what the kernel counted, None where the source has no such account; `missed_commands` those that the disks' own
-    statistics count and the trace does not have.
+    statistics count and the trace does not have, `skipped_probes` how often the kernel says that it skipped a probe.
     """
 
     source: str
@@ -64,6 +64,7 @@ class TraceInfo:
     printed_events: int = 0
     counted_events: int | None = None
     missed_commands: int | None = None
+    skipped_probes: int | None = None
     broken_lines: int = 0
     requeues: int = 0
     unmatched_issues: int = 0

@@ -21,7 +21,8 @@ MOST_LINE_BYTES = 1 << 16  # no line of a trace is longer; what is, is one broke
 
 _REQUEUES = re.compile(rb"@requeues: (\d{1,18})")
 _COMPLETED = re.compile(rb"#completed (\d{1,18})")
-_IN_FLIGHT = re.compile(rb"@issued\[[\d, ]+\]: \([\d, ]+\)")
+_SKIPPED = re.compile(rb"#skipped (\d{1,18})")
+_IN_FLIGHT = re.compile(rb"@issued\[[\d, ]+\]: (\([\d, ]+\)|\d+)")
 _COUNTED = re.compile(rb"@events: (\d{1,18})")
 _CHATTER = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|Lost \d+ events|")
 
@@ -30,12 +31,14 @@ _CHATTER = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|Lost \d+ events|"
 class Account:
     """What the lines of a trace add up to, and what those say that are no events.
 
-    `counted_events` is the kernel's count of the lines, `completed` the commands that the disks' own statistics count.
+    `counted_events` is the kernel's count of the lines, `completed` the commands that the disks' own statistics count,
+    `skipped_probes` the kernel's count of probes that it did not run.
     """
 
     printed_events: int = 0
     counted_events: int | None = None
     completed: int | None = None
+    skipped_probes: int | None = None
     requeues: int = 0
     unmatched_issues: int = 0
     unmatched_completions: int = 0
@@ -50,6 +53,8 @@ class Account:
             self.requeues = int(match[1])
         elif match := _COMPLETED.fullmatch(line):
             self.completed = int(match[1])
+        elif match := _SKIPPED.fullmatch(line):
+            self.skipped_probes = int(match[1])
         elif _IN_FLIGHT.fullmatch(line):
             self.unmatched_issues += 1
         elif not _CHATTER.fullmatch(line):

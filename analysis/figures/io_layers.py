@@ -33,9 +33,9 @@ NAMES = {
 COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#000000", "#000000"), strict=True))
 HATCHES = dict(zip(LAYERS, ("", "////", "....", "xxxx", "", "\\\\\\\\"), strict=True))
 APART = (
-    "On NVMe the driver's tracepoints tell it and the device apart: driver is the time before the issue (from "
-    "nvme_setup_cmd) and after the driver ends the request (from nvme_complete_rq). Its handling of the interrupt and "
-    "the unmapping of the memory come before that end, so they count as the device's."
+    "On NVMe the driver's functions tell it and the device apart: driver is the time from the command made "
+    "(nvme_setup_cmd) to its issue, device all until the driver ends the request (nvme_complete_rq), its handling of "
+    "the interrupt and the unmapping of the memory included."
 )
 TOGETHER = "Tracepoints of the block layer do not tell driver and device apart."
 

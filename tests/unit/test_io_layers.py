@@ -80,29 +80,29 @@ def test_layers_are_the_times_between_the_stamps(tmp_path: Path) -> None:
 
 def test_text_of_nvme_disks_has_the_drivers_times_too(tmp_path: Path) -> None:
     raw = tmp_path / "trace.txt"
-    lines = b"4000,9000,266338304,0,80,8192,0,RA,1000,2000,3500,3800,8700\n@events: 1\n"
+    lines = b"4000,9000,266338304,0,80,8192,0,RA,1000,2000,3500,3800\n@events: 1\n"
     raw.write_bytes(header("io_layers_nvme", DEVICES) + lines)
     info = decode(raw, tmp_path / "device_io.parquet")
     io_layers.write(raw, tmp_path / "io_layers.parquet", nvme=True)
     assert info.valid and (info.source, info.broken_lines) == ("io_layers_nvme", 0)
     (row,) = pq.read_table(tmp_path / "io_layers.parquet").to_pylist()
-    assert (row["queue_ns"], row["setup_ns"], row["done_ns"]) == (3500, 3800, 8700)
+    assert (row["queue_ns"], row["setup_ns"]) == (3500, 3800)
 
 
-def test_the_driver_has_both_ends_of_a_commands_way(tmp_path: Path) -> None:
+def test_the_driver_ends_where_the_device_has_the_command(tmp_path: Path) -> None:
     commands = [
         {"offset_bytes": 0, "issue_ns": 50_000, "complete_ns": 90_000},
-        {"offset_bytes": 4096, "issue_ns": 60_000, "complete_ns": 61_000},  # its completion was not seen
+        {"offset_bytes": 4096, "issue_ns": 60_000, "complete_ns": 61_000},  # the driver's begin was not seen
     ]
     write_trace(tmp_path, commands, [{}])
     above = {"enter_ns": 10_000, "fs_ns": 12_000, "queue_ns": 20_000}
     stamps = [
-        {"offset_bytes": 0, "issue_ns": 50_000, **above, "setup_ns": 47_000, "done_ns": 85_000},
-        {"offset_bytes": 4096, "issue_ns": 60_000, **above, "setup_ns": 58_000, "done_ns": 0},
+        {"offset_bytes": 0, "issue_ns": 50_000, **above, "setup_ns": 47_000},
+        {"offset_bytes": 4096, "issue_ns": 60_000, **above, "setup_ns": 0},
     ]
     pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layers.FILE_NAME)
     (times,) = layers.layer_us(tmp_path, DECODE_READ).to_dict("records")
-    assert times == {"vfs": 2, "file_system": 8, "block": 27, "driver": 3 + 5, "device": 35}
+    assert times == {"vfs": 2, "file_system": 8, "block": 27, "driver": 3, "device": 40}
     assert sum(times.values()) == 80  # from the entry to the completion
     assert layers.seen_share(tmp_path, DECODE_READ) == pytest.approx(1 / 2)
 
@@ -135,12 +135,12 @@ def test_the_caption_says_which_layers_were_told_apart_and_ssds_do_not_mix(tmp_p
     write_layers(write_traced_run(tmp_path, "baseline"), **above)
     together = figure.select(with_metrics(load(tmp_path))).runs
     assert figure.TOGETHER in figure.caption(together) and figure.APART not in figure.caption(together)
-    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000, done_ns=-30_000)
+    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000)
     apart = figure.select(with_metrics(load(tmp_path))).runs
     assert list(apart["config.repetition"]) == [1]
     assert figure.APART in figure.caption(apart) and figure.TOGETHER not in figure.caption(apart)
     table = figure.table(apart).set_index("request")
-    assert table.loc["Decode read", "driver"] == pytest.approx(2 + 59.5 - 30)
+    assert table.loc["Decode read", "driver"] == pytest.approx(2)
     assert {"driver", "device"} <= set(table) and "driver_and_device" not in table
     shown, _ = figure.plot(apart).axes
     assert [container.get_label() for container in shown.containers][-2:] == ["Driver", "Device"]
@@ -149,7 +149,7 @@ def test_the_caption_says_which_layers_were_told_apart_and_ssds_do_not_mix(tmp_p
 def test_a_run_that_cannot_be_read_and_one_that_says_less_are_left_out_with_a_word(tmp_path: Path) -> None:
     above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
     write_layers(write_traced_run(tmp_path, "baseline"), **above)
-    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000, done_ns=-30_000)
+    write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000)
     (write_traced_run(tmp_path, "baseline", repetition=2) / layers.FILE_NAME).write_bytes(b"PAR1")
     selection = figure.select(with_metrics(load(tmp_path)))
     assert list(selection.runs["config.repetition"]) == [1]

@@ -113,6 +113,23 @@ def test_commands_that_only_the_disk_counted_make_the_trace_invalid(tmp_path: Pa
     assert "count 50 commands more than the 100" in str(many.reason)
 
 
+def test_probes_that_the_kernel_skipped_make_the_trace_invalid(tmp_path: Path) -> None:
+    """Passthrough commands are in no statistics of a disk before Linux 6.13: this alone tells that some lack."""
+    lines = [request.line for request in workload(100)]
+    _, few = decoded(write_trace(tmp_path / "a.txt", [*lines, *trailer(100, completed=0, skipped=2)]))
+    _, many = decoded(write_trace(tmp_path / "b.txt", [*lines, *trailer(100, completed=0, skipped=3)]))
+    assert few.valid and few.skipped_probes == 2
+    assert not many.valid
+    assert "skipped a probe 3 times and 100 events were printed" in str(many.reason)
+
+
+def test_a_command_in_flight_at_the_end_is_counted(tmp_path: Path) -> None:
+    lines = [request.line for request in workload(3)]
+    left = ["@issued[266338304, 88, 0]: (1000, 1)", "@issued[18446628573690245376]: 1000"]
+    _, info = decoded(write_trace(tmp_path / "t.txt", [*lines, *trailer(3), *left]))
+    assert (info.valid, info.unmatched_issues, info.broken_lines) == (True, 2, 0)
+
+
 def test_broken_lines_are_counted_and_cost_no_other(tmp_path: Path) -> None:
     requests = workload(50)
     good = [request.line for request in requests]

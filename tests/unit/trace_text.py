@@ -28,9 +28,10 @@ class Request(NamedTuple):
         return ",".join(map(str, fields)) + f",{self.rwbs}"
 
 
-def trailer(counted: int, completed: int | None = None) -> list[str]:
-    """What bpftrace prints at its end, and the disks' own count."""
-    return ["", f"@events: {counted}", *([] if completed is None else [f"#completed {completed}"])]
+def trailer(counted: int, completed: int | None = None, skipped: int | None = None) -> list[str]:
+    """What bpftrace prints at its end, the disks' own count, and the kernel's of probes that it skipped."""
+    counts = {"completed": completed, "skipped": skipped}
+    return ["", f"@events: {counted}", *(f"#{name} {n}" for name, n in counts.items() if n is not None)]
 
 
 def write_trace(path: Path, lines: Iterable[str], source: str = "block_requests") -> Path:
