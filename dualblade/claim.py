@@ -15,7 +15,7 @@ from dualblade import leftovers, nvme_command, ownership
 from dualblade.config import StorageConfig
 from dualblade.deallocation import Deallocation
 from dualblade.errors import ConfigurationError, StorageError
-from dualblade.namespace import Identity, find
+from dualblade.namespace import Identity, Queue, find
 from dualblade.page_residency import resident_bytes
 
 _MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
@@ -23,10 +23,28 @@ _MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
 _POLLS_SAFELY_SINCE = (6, 5)
 
 
-def kernel_version(release: str | None = None) -> tuple[int, int]:
-    """Major and minor number of the running kernel, or of a release such as 6.1.0-57-amd64."""
-    major, minor = re.findall(r"\d+", release or platform.release())[:2]
+def kernel_version(release: str) -> tuple[int, int]:
+    """Major and minor number of a release such as 6.1.0-57-amd64."""
+    major, minor = re.findall(r"\d+", release)[:2]
     return int(major), int(minor)
+
+
+def check_polling(queue: Queue, device: str, release: str) -> None:
+    """Raise, with the cure, where the completions of native commands cannot be polled for, or not safely.
+
+    Raises:
+        ConfigurationError: the device has no queue for that, or the kernel is too old.
+    """
+    if not queue.polls:
+        raise ConfigurationError(
+            f"storage.iopoll=true polls for completions and {device} has no queue for that; load its driver with "
+            "nvme.poll_queues=2 (modprobe.d or the kernel's command line), or leave iopoll false"
+        )
+    if kernel_version(release) < _POLLS_SAFELY_SINCE:
+        raise ConfigurationError(
+            f"storage.iopoll=true is not safe on Linux {release}: before 6.5 the kernel may follow a freed request "
+            "when two rings poll one queue for native commands; take a newer kernel, or leave iopoll false"
+        )
 
 
 class Claim:
@@ -74,20 +92,7 @@ class Claim:
             )
 
         if storage.iopoll:
-            self._check_polling()
-
-    def _check_polling(self) -> None:
-        if not self.identity.queue.polls:
-            raise ConfigurationError(
-                f"storage.iopoll=true polls for completions and {self} has no queue for that; load its driver with "
-                "nvme.poll_queues=2 (modprobe.d or the kernel's command line), or leave iopoll false"
-            )
-        if kernel_version() < _POLLS_SAFELY_SINCE:
-            raise ConfigurationError(
-                f"storage.iopoll=true is not safe on Linux {platform.release()}: before 6.5 the kernel may follow a "
-                "freed request when two rings poll one queue for native commands; take a newer kernel, or leave iopoll "
-                "false"
-            )
+            check_polling(self.identity.queue, str(self), platform.release())
 
     def _resolve(self, number: int | None) -> tuple[Path, range]:
         """The block device that stands for what was named, and its blocks of the namespace."""

@@ -165,7 +165,7 @@ class GuestTestbed:
 def _hardware(wanted: GuestSettings) -> Hardware:
     """All SSDs that conf/storage describes are in every guest, so that a sweep over them boots once."""
     ssds = emulated_ssd.described(CONF) | {wanted.ssd_name: wanted.ssd}
-    return Hardware(wanted.cpus, wanted.memory_mib, ssds, wanted.poll_queues)
+    return Hardware(wanted.cpus, wanted.memory_mib, ssds, wanted.poll_queues, wanted.kernel)
 
 
 def _take(folder: Path, workspace: Workspace) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from dualblade.errors import ConfigurationError
 from experiments.emulated_ssd import SECTION, EmulatedSsd
+from experiments.kernel import META_PACKAGE
 
 NAME = "guest"
 LRUS = ("classic", "multigen")
@@ -16,7 +18,7 @@ LRUS = ("classic", "multigen")
 
 @dataclass(frozen=True)
 class GuestSettings:
-    """Size of the guest, its kernel's page reclaim, the SSD that the point is measured on, and its queues to poll."""
+    """Size of the guest, its kernel and how that reclaims pages, the SSD measured, and the SSD's queues to poll."""
 
     lru: Literal["classic", "multigen"]
     cpus: int
@@ -24,6 +26,7 @@ class GuestSettings:
     ssd_name: str
     ssd: EmulatedSsd
     poll_queues: int = 0
+    kernel: str = META_PACKAGE
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> GuestSettings | None:
@@ -58,6 +61,10 @@ class GuestSettings:
             value = getattr(self, name)
             if not isinstance(value, int) or value < least:
                 raise ConfigurationError(f"testbed.{name}={value} is no size of a guest; give {least} or more")
+        if not re.fullmatch(r"linux-image-[a-z0-9.+-]+", str(self.kernel)):
+            raise ConfigurationError(
+                f"testbed.kernel={self.kernel} is no package of a kernel; give a meta package such as {META_PACKAGE}"
+            )
         most = min(self.cpus, self.ssd.queue_pairs - 1)  # the driver's own bounds (drivers/nvme/host/pci.c)
         if not isinstance(self.poll_queues, int) or not 0 <= self.poll_queues <= most:
             raise ConfigurationError(
@@ -66,8 +73,7 @@ class GuestSettings:
             )
 
     def identity(self) -> dict[str, Any]:
-        """As plain data, for the configuration's hash, which queues to poll change only where there are any."""
-        identity = dataclasses.asdict(self)
-        if not self.poll_queues:
-            del identity["poll_queues"]
-        return identity
+        """As plain data, for the configuration's hash: what came later has a part in it only where it is chosen."""
+        later = {"poll_queues": 0, "kernel": META_PACKAGE}
+        plain = dataclasses.asdict(self)
+        return {name: value for name, value in plain.items() if name not in later or value != later[name]}

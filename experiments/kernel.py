@@ -17,7 +17,7 @@ from experiments.engine import PROJECT
 from experiments.errors import MachineError
 
 CACHE = PROJECT / ".cache/guest"
-META_PACKAGE = "linux-image-amd64"
+META_PACKAGE = "linux-image-amd64"  # of Debian's current kernel
 PREFIX = "kernel-"
 FETCH_TIMEOUT_S = 300
 
@@ -37,41 +37,42 @@ class Kernel:
         return self.folder / "boot" / f"vmlinuz-{self.release}"
 
 
-def cached() -> Kernel | None:
-    """The newest kernel in the cache."""
-    folders = sorted(CACHE.glob(f"{PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
+def cached(meta_package: str = META_PACKAGE) -> Kernel | None:
+    """The newest kernel of this meta package in the cache."""
+    folders = sorted((CACHE / meta_package).glob(f"{PREFIX}*"), key=lambda folder: folder.stat().st_mtime)
     return Kernel(folders[-1]) if folders else None
 
 
-def fetch() -> Kernel:
+def fetch(meta_package: str = META_PACKAGE) -> Kernel:
     """The cached kernel, or else the one that the distribution's meta package stands for. Needs no root.
 
     Raises:
         MachineError: there is no such package here, or it cannot be had.
     """
-    if kernel := cached():
+    if kernel := cached(meta_package):
         return kernel
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=CACHE) as work:
+    cache = CACHE / meta_package
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as work:
         new = Path(work) / "root"
-        package = _package_name()
+        package = _package_name(meta_package)
         _call(["apt-get", "download", "-qq", package], Path(work))
         (archive,) = Path(work).glob("*.deb")
         _call(["dpkg", "-x", archive.name, new.name], Path(work))
         kernel = Kernel(new)
         _call([shutil.which("depmod") or "/sbin/depmod", "-b", new.name, kernel.release], Path(work))
-        target = CACHE / f"{PREFIX}{kernel.release}"
+        target = cache / f"{PREFIX}{kernel.release}"
         new.rename(target)  # complete, or not there
     return Kernel(target)
 
 
-def _package_name() -> str:
+def _package_name(meta_package: str) -> str:
     """The meta package depends on the current kernel's package."""
-    lines = _call(["apt-cache", "depends", META_PACKAGE], Path("/")).splitlines()
+    lines = _call(["apt-cache", "depends", meta_package], Path("/")).splitlines()
     names = [line.split()[-1] for line in lines if "Depends: linux-image-" in line]
     if not names:
         raise MachineError(
-            f"no kernel for the guest: this distribution has no package {META_PACKAGE}; use testbed=local"
+            f"no kernel for the guest: this distribution has no package {meta_package}; use testbed=local"
         )
     return names[0]
 

@@ -21,7 +21,7 @@ def current_fingerprint(point: AnyPoint, local: Local = environment.current_fing
     """The fingerprint that a run of this point would have now; `local` gives it for a folder of this machine."""
     if point.guest is None:
         return local(Path(point.storage.directory), point.code())
-    return _guest_fingerprint(point.guest.ssd.serial, point.code())
+    return _guest_fingerprint(point.guest.ssd.serial, point.guest.kernel, point.code())
 
 
 def current_fingerprint_of(
@@ -30,12 +30,14 @@ def current_fingerprint_of(
     """The same for a result whatever its point; `code` is the program that measured it, None for the engine."""
     if record.environment.get("testbed") != NAME:
         return local(directory, code)
-    return _guest_fingerprint(record.environment.get("storage", {}).get("serial"), code or environment.code_hash())
+    serial = record.environment.get("storage", {}).get("serial")
+    package = record.environment.get("guest", {}).get("kernel_package", kernel.META_PACKAGE)
+    return _guest_fingerprint(serial, package, code or environment.code_hash())
 
 
-def _guest_fingerprint(serial: str | None, code: str) -> dict[str, Any]:
+def _guest_fingerprint(serial: str | None, kernel_package: str, code: str) -> dict[str, Any]:
     """A guest that has no kernel yet has no current results either."""
-    cached = kernel.cached()
+    cached = kernel.cached(kernel_package)
     storage = {"model": EMULATED_MODEL, "serial": serial, "file_system": EMULATED_FILE_SYSTEM}
     release = cached.release if cached else None
     return environment.fingerprint({"code_hash": code, "kernel": release, "storage": storage})

@@ -49,12 +49,13 @@ CPU: Mapping[Accelerator, str] = {"tcg": "max,-erms,-fsrm,-la57", "kvm": "host"}
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a guest is made of; its SSDs by name, each with so many queues that are polled."""
+    """What a guest is made of; its SSDs by name, each with so many queues that are polled; its kernel's package."""
 
     cpus: int
     memory_mib: int
     ssds: Mapping[str, EmulatedSsd]
     poll_queues: int = 0
+    kernel: str = kernel.META_PACKAGE
 
 
 @dataclass
@@ -95,7 +96,7 @@ def running(hardware: Hardware, journal: Journal) -> Iterator[VirtualMachine]:
         MachineError: something that a guest takes is not there.
     """
     _check_tools()
-    guest_kernel = kernel.fetch()
+    guest_kernel = kernel.fetch(hardware.kernel)
     folder = CACHE / f"run-{os.getpid()}-{time.monotonic_ns()}"
     with journal.undo("remove_tree", str(folder)), contextlib.ExitStack() as stack:
         (folder / "exchange").mkdir(parents=True)
@@ -239,7 +240,7 @@ def _boot_script() -> str:
 
 def _description(hardware: Hardware, chosen: Accelerator) -> dict[str, Any]:
     """What the guest has to know: where to mount each SSD's file system, and what its results say of the machine."""
-    size = {"cpus": hardware.cpus, "memory_mib": hardware.memory_mib}
+    size = {"cpus": hardware.cpus, "memory_mib": hardware.memory_mib, "kernel_package": hardware.kernel}
     outside = {"host_kernel": platform.release(), "host_cores": len(os.sched_getaffinity(0)), "qemu": _qemu_version()}
     return {
         "ssds": [{"serial": ssd.serial, "directory": str(MOUNTS / name)} for name, ssd in hardware.ssds.items()],

@@ -16,7 +16,7 @@ import pytest
 
 from experiments import virtual_machine
 from experiments.engine import PROJECT
-from experiments.kernel import CACHE, cached
+from experiments.kernel import cached
 from experiments.results import Results
 from tests.system.test_guest import TINY
 
@@ -39,9 +39,7 @@ def checkout() -> Iterator[Path]:
     try:
         for part in PARTS:
             shutil.copytree(PROJECT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        cache = folder / CACHE.relative_to(PROJECT)
-        cache.mkdir(parents=True)
-        shutil.copytree(kernel.folder, cache / kernel.folder.name, symlinks=True)
+        shutil.copytree(kernel.folder, folder / kernel.folder.relative_to(PROJECT), symlinks=True)
         subprocess.run(["chown", "-R", f"{NOBODY}:", str(folder)], check=True)
         yield folder
     finally:

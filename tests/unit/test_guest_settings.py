@@ -37,6 +37,7 @@ def point(*overrides: str) -> Point:
         ((*GUEST, "storage.iopoll=true"), "the guest has no queues for that; add testbed.poll_queues=2"),
         ((*GUEST, "testbed.poll_queues=5"), "testbed.poll_queues=5 is not possible with testbed.cpus=4 and"),
         ((*GUEST, "testbed.poll_queues=2", "emulated_ssd.queue_pairs=2"), "emulated_ssd.queue_pairs=2; give 0 to 1"),
+        ((*GUEST, "testbed.kernel=6.12"), "testbed.kernel=6.12 is no package of a kernel; give a meta package such as"),
         ((*GUEST, "+emulated_ssd.speed=3"), "emulated_ssd.speed is not a setting"),
     ],
 )
@@ -53,6 +54,7 @@ def test_everything_about_the_guest_is_part_of_a_point() -> None:
         "testbed.memory_mib=2048",
         "storage=ssd_b",
         "testbed.poll_queues=2",
+        "testbed.kernel=linux-image-6.12-amd64",
     ]
     hashes = {point(*GUEST, *([other] if other else [])).config_hash for other in ["", *others]}
     assert len(hashes) == len(others) + 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.claim import kernel_version
+from dualblade.claim import check_polling, kernel_version
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.namespace import Controller, Format, Queue, find, most_chunk_bytes, namespaces
 
@@ -130,3 +130,12 @@ def test_a_partition_in_blocks_of_the_namespace(sys_root: Path) -> None:
 )
 def test_a_kernels_release_is_read_as_numbers(release: str, version: tuple[int, int]) -> None:
     assert kernel_version(release) == version
+
+
+def test_polling_takes_a_queue_for_it_and_a_kernel_that_survives_it() -> None:
+    plain, polled = Queue(131_072, 32, 1024), Queue(131_072, 32, 1024, polls=True)
+    check_polling(polled, "/dev/ng0n1", "6.5.0-9-generic")
+    with pytest.raises(ConfigurationError, match=r"/dev/ng0n1 has no queue for that; .*nvme\.poll_queues=2"):
+        check_polling(plain, "/dev/ng0n1", "6.12.1")
+    with pytest.raises(ConfigurationError, match=r"not safe on Linux 6\.1\.0-57-amd64: before 6\.5 .* newer kernel"):
+        check_polling(polled, "/dev/ng0n1", "6.1.0-57-amd64")
