@@ -1,23 +1,21 @@
 """One run as data: what `python -m dualblade RUN_DIR` reads from RUN_DIR/config.yaml, checked field by field.
 
-The harness composes the same fields with Hydra (conf/); this module is all of the engine that it imports.
+The harness composes the same fields with Hydra (conf/).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import yaml
 
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry
+from dualblade.sections import read_section, require
 
 KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
 
@@ -47,10 +45,10 @@ class VariantConfig:
     reprobe_iterations: int = 3
 
     def __post_init__(self) -> None:
-        _require(0 <= self.slack < 1, f"variant.slack={self.slack}", "a share of the budget, 0 or more and below 1")
+        require(0 <= self.slack < 1, f"variant.slack={self.slack}", "a share of the budget, 0 or more and below 1")
         factor, iterations = self.reprobe_factor, self.reprobe_iterations
-        _require(factor is None or factor > 1, f"variant.reprobe_factor={factor}", "a factor above 1, or null")
-        _require(iterations >= 1, f"variant.reprobe_iterations={iterations}", "1 or more")
+        require(factor is None or factor > 1, f"variant.reprobe_factor={factor}", "a factor above 1, or null")
+        require(iterations >= 1, f"variant.reprobe_iterations={iterations}", "1 or more")
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class RecordsConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.examples >= 0, f"workload.records.examples={self.examples}", "0 or more")
+        require(self.examples >= 0, f"workload.records.examples={self.examples}", "0 or more")
 
 
 @dataclass(frozen=True)
@@ -121,8 +119,8 @@ class PaceConfig:
     def __post_init__(self) -> None:
         for name in ("read_gb_per_s", "write_gb_per_s"):
             value = getattr(self, name)
-            _require(value > 0, f"storage.pace.{name}={value}", "more than 0")
-        _require(self.latency_us >= 0, f"storage.pace.latency_us={self.latency_us}", "0 or more")
+            require(value > 0, f"storage.pace.{name}={value}", "more than 0")
+        require(self.latency_us >= 0, f"storage.pace.latency_us={self.latency_us}", "0 or more")
 
 
 @dataclass(frozen=True)
@@ -159,17 +157,17 @@ class StorageConfig:
 
     def __post_init__(self) -> None:
         lba, chunk = self.lba_bytes, self.chunk_bytes
-        _require(lba >= 512 and lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
-        _require(chunk > 0 and chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
+        require(lba >= 512 and lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
+        require(chunk > 0 and chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
         depth = f"1 to {MOST_QUEUE_DEPTH}"
-        _require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
-        _require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
+        require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
+        require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
         last = self.first_lba if self.last_lba is None else self.last_lba
-        _require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
-        _require(
+        require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
+        require(
             not self.iopoll or self.backend == "nvme", "storage.iopoll=true", "it with storage.backend=nvme, or false"
         )
-        _require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
+        require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,7 @@ class GpuConfig:
     def __post_init__(self) -> None:
         for name in ("peak_tflops", "memory_gb_per_s", "efficiency"):
             value = getattr(self, name)
-            _require(value > 0, f"device.gpu.{name}={value}", "more than 0")
+            require(value > 0, f"device.gpu.{name}={value}", "more than 0")
 
 
 @dataclass(frozen=True)
@@ -210,8 +208,8 @@ class LinkPace:
             )
         for name in ("gb_per_s", "storage_ratio", "storage_gb_per_s"):
             value = getattr(self, name)
-            _require(value is None or value > 0, f"device.pace.{name}={value}", "more than 0")
-        _require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
+            require(value is None or value > 0, f"device.pace.{name}={value}", "more than 0")
+        require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
 
     @property
     def rate_gb_per_s(self) -> float:
@@ -241,8 +239,8 @@ class ReadAheadConfig:
 
     def __post_init__(self) -> None:
         depth = f"2 to {MOST_QUEUE_DEPTH}"
-        _require(2 <= self.pieces <= MOST_QUEUE_DEPTH, f"device.read_ahead.pieces={self.pieces}", depth)
-        _require(self.piece_bytes > 0, f"device.read_ahead.piece_bytes={self.piece_bytes}", "more than 0 bytes")
+        require(2 <= self.pieces <= MOST_QUEUE_DEPTH, f"device.read_ahead.pieces={self.pieces}", depth)
+        require(self.piece_bytes > 0, f"device.read_ahead.piece_bytes={self.piece_bytes}", "more than 0 bytes")
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ class DeviceConfig:
     read_ahead: ReadAheadConfig = field(default_factory=ReadAheadConfig)
 
     def __post_init__(self) -> None:
-        _require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
+        require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
         if (self.link == "paced") != (self.pace is not None):
             raise ConfigurationError(
                 f"device.link={self.link} does not go with device.pace={self.pace}; "
@@ -287,12 +285,9 @@ class RunConfig:
                 f"scale={self.scale} does not divide the batch of {self.workload.batch_size} sequences "
                 f"of workload {self.workload.name}; use one of {', '.join(allowed)}"
             )
+        piece, lba = self.device.read_ahead.piece_bytes, self.storage.lba_bytes
+        require(piece % lba == 0, f"device.read_ahead.piece_bytes={piece}", f"a multiple of storage.lba_bytes={lba}")
         most = self.workload.generated_tokens - 1
-        if self.device.read_ahead.piece_bytes % self.storage.lba_bytes:
-            raise ConfigurationError(
-                f"device.read_ahead.piece_bytes={self.device.read_ahead.piece_bytes} cannot be used; "
-                f"give a multiple of storage.lba_bytes={self.storage.lba_bytes}"
-            )
         if self.decode_iterations is not None and not 1 <= self.decode_iterations <= most:
             raise ConfigurationError(
                 f"decode_iterations={self.decode_iterations} is outside 1..{most}, the iterations of workload "
@@ -332,7 +327,7 @@ class RunConfig:
             ConfigurationError: a field is missing, unknown inside a section, or of the wrong type.
         """
         known = {f.name for f in dataclasses.fields(cls)}
-        return _build(cls, {key: value for key, value in data.items() if key in known}, "")
+        return read_section(cls, {key: value for key, value in data.items() if key in known}, "")
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:
@@ -346,63 +341,6 @@ class RunConfig:
         if not isinstance(data, Mapping):
             raise ConfigurationError(f"{path} holds {type(data).__name__}, expected a mapping of sections")
         return cls.from_mapping(data)
-
-
-def _require(holds: bool, setting: str, allowed: str) -> None:
-    if not holds:
-        raise ConfigurationError(f"{setting} cannot be used; give {allowed}")
-
-
-T = TypeVar("T")
-
-
-def _build(cls: type[T], data: Mapping[str, Any], where: str) -> T:
-    """Make a dataclass from a mapping, naming the field in every complaint."""
-    hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for key in data:
-        if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(fields)}"
-            raise ConfigurationError(f"{where}{key} is not a setting; {hint}")
-    for name, spec in fields.items():
-        required = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
-        if required and name not in data:
-            raise ConfigurationError(f"{where}{name} is missing from the configuration")
-    return cls(**{key: _convert(hints[key], value, f"{where}{key}") for key, value in data.items()})
-
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    """Check `value` against a field's type: nested mappings become their dataclass, whole numbers may be floats."""
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        options = typing.get_args(hint)
-        if value is None and type(None) in options:
-            return None
-        for option in options:
-            if option is not type(None) and (dataclasses.is_dataclass(option) or _fits(option, value)):
-                return _convert(option, value, where)
-        raise ConfigurationError(f"{where}={value!r} has the wrong type; expected {hint}")
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise ConfigurationError(f"{where}={value!r} is not a section; expected a mapping of its settings")
-        return _build(typing.cast(type, hint), value, f"{where}.")
-    if origin is Literal:
-        if value not in typing.get_args(hint):
-            allowed = ", ".join(map(str, typing.get_args(hint)))
-            raise ConfigurationError(f"{where}={value!r} is not known; use one of {allowed}")
-        return value
-    if not _fits(hint, value):
-        raise ConfigurationError(f"{where}={value!r} has the wrong type; expected {hint.__name__}")
-    return float(value) if hint is float else value
-
-
-def _fits(hint: Any, value: Any) -> bool:
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
 
 
 __all__ = [

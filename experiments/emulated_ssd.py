@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import subprocess
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import yaml
 
 from dualblade.config import GB, MIB
 from dualblade.errors import ConfigurationError
+from dualblade.sections import read_section
 from experiments.errors import MachineError
 
 SECTION = "emulated_ssd"
@@ -38,8 +38,8 @@ class EmulatedSsd:
     lba_bytes: int
     mdts_kib: int
     queue_pairs: int
-    read_mb_per_s: float | None = None
-    write_mb_per_s: float | None = None
+    read_mb_per_s: int | float | None = None  # whole ones stay so: a configuration's hash tells 100 from 100.0
+    write_mb_per_s: int | float | None = None
     read_error_lbas: tuple[int, ...] = ()
     write_error_lbas: tuple[int, ...] = ()
 
@@ -50,20 +50,9 @@ class EmulatedSsd:
         Raises:
             ConfigurationError: a setting is missing or unknown, or a value that the emulation cannot give.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := set(data) - known:
-            raise ConfigurationError(f"{SECTION}.{min(unknown)} is not a setting; known are {', '.join(sorted(known))}")
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
-        }
-        try:
-            ssd = cls(**values)
-        except TypeError as error:
-            raise ConfigurationError(f"{SECTION} is not complete: {error}") from None
-        ssd._check()
-        return ssd
+        return read_section(cls, data, f"{SECTION}.")
 
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
         doublings, rest = divmod(self.mdts_kib * 1024, CAP_PAGE_BYTES)
         allowed = {
             "lba_bytes": (self.lba_bytes in (512, 4096), "512 or 4096"),

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from dualblade.config import KIB, MIB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
+from dualblade.sections import read_section, require
 from experiments import fio
 from experiments.guest_settings import GuestSettings
 from experiments.point import repetition
@@ -20,7 +21,6 @@ IoPath = Literal["ext4_buffered", "ext4_direct", "block_direct", "io_uring_cmd"]
 KIND = "io_paths"  # of a result.json
 
 PATHS: tuple[IoPath, ...] = get_args(IoPath)
-OPS = ("read", "write")
 
 
 def available(backend: str) -> list[IoPath]:
@@ -50,24 +50,19 @@ class IoConfig:
         Raises:
             ConfigurationError: a value that cannot be measured.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        if section.keys() != known:
-            odd = ", ".join(sorted(section.keys() ^ known))
-            raise ConfigurationError(f"io must have the settings {', '.join(sorted(known))}; look at {odd}")
-        if section["path"] not in PATHS or section["op"] not in OPS:
+        return read_section(cls, section, "io.")
+
+    def __post_init__(self) -> None:
+        for name in ("block_kib", "queue_depths"):
+            counts = list(getattr(self, name))
+            require(min(counts, default=0) >= 1, f"io.{name}={counts}", "a list of whole numbers of 1 or more")
+        require(self.size_mib >= 1, f"io.size_mib={self.size_mib}", "1 or more")
+        require(self.runtime_s > 0, f"io.runtime_s={self.runtime_s:g}", "seconds, more than 0")
+        largest = max(self.block_kib)
+        if self.size_mib * MIB % (largest * KIB):
             raise ConfigurationError(
-                f"io.path={section['path']!r}, io.op={section['op']!r} is not known; use one of {', '.join(PATHS)} "
-                f"and one of {', '.join(OPS)}"
+                f"io.size_mib={self.size_mib} is no multiple of the largest of io.block_kib, {largest}"
             )
-        lists = {name: _counts(section, name) for name in ("block_kib", "queue_depths")}
-        (size_mib,), runtime_s = _counts({"size_mib": [section["size_mib"]]}, "size_mib"), section["runtime_s"]
-        if isinstance(runtime_s, bool) or not isinstance(runtime_s, int | float) or runtime_s <= 0:
-            raise ConfigurationError(f"io.runtime_s={runtime_s!r} is not a time; give seconds, more than 0")
-        if size_mib * MIB % (max(lists["block_kib"]) * KIB):
-            raise ConfigurationError(
-                f"io.size_mib={size_mib} is no multiple of the largest of io.block_kib, {max(lists['block_kib'])}"
-            )
-        return cls(section["path"], section["op"], **lists, size_mib=size_mib, runtime_s=float(runtime_s))
 
     @property
     def size_bytes(self) -> int:
@@ -132,12 +127,3 @@ class IoPoint:
     def code(self) -> str:
         """The program that measures: a result is current as long as it is the same."""
         return fio.version()
-
-
-def _counts(section: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    values = section[name]
-    if not isinstance(values, list) or not values:
-        raise ConfigurationError(f"io.{name}={values!r} is not a list; give one, as in io.{name}=[4,64]")
-    if any(isinstance(value, bool) or not isinstance(value, int) or value < 1 for value in values):
-        raise ConfigurationError(f"io.{name}={values!r} must hold whole numbers of 1 or more")
-    return tuple(values)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dualblade.config import GB, RunConfig, StorageConfig
 from dualblade.errors import ConfigurationError
+from dualblade.sections import fits
 from experiments import environment
 from experiments.guest_settings import GuestSettings
 from experiments.tracing import TraceSettings
@@ -175,14 +176,14 @@ def repetition(value: Any) -> int:
     Raises:
         ConfigurationError: no such count.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if not fits(int, value) or value < 0:
         raise ConfigurationError(f"repetition={value!r} is not a count; give 0, 1, 2, ...")
-    return value
+    return int(value)
 
 
 def _number(config: Mapping[str, Any], key: str) -> float:
     value = config[key]
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not fits(float, value):
         raise ConfigurationError(f"{key}={value!r} is not a number; give one, as in {key}=4")
     return float(value)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualblade.config import RunConfig, StorageConfig
-from dualblade.errors import ConfigurationError
 from dualblade.mounts import mount_of, read_mounts
+from dualblade.sections import read_section, require
 from experiments.block_device import BlockDevice, backing_device
 from experiments.engine import enter
 from experiments.errors import MachineError, RunError
@@ -35,19 +35,23 @@ class TraceSettings:
     """Which script traces a run (None: none), and how."""
 
     name: str
-    script: str | None
+    script: str | None = None
     keep_raw: bool = False
     buffer_pages: int = 4096
     attach_timeout_s: float = 120.0
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> TraceSettings:
-        """Check the section `trace` of a configuration."""
-        settings = cls(**{"script": None, **config})
-        pages = settings.buffer_pages
-        if not isinstance(pages, int) or pages < 1 or pages & (pages - 1):
-            raise ConfigurationError(f"trace.buffer_pages={pages} cannot be used; give a power of two, as in 4096")
-        return settings
+        """Check the section `trace` of a configuration.
+
+        Raises:
+            ConfigurationError: a setting is unknown or of the wrong type, or a value that no tracer takes.
+        """
+        return read_section(cls, config, "trace.")
+
+    def __post_init__(self) -> None:
+        pages = self.buffer_pages
+        require(pages >= 1 and not pages & (pages - 1), f"trace.buffer_pages={pages}", "a power of two, as in 4096")
 
 
 class NoTrace:

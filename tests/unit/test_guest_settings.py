@@ -39,6 +39,8 @@ def point(*overrides: str) -> Point:
         ((*GUEST, "testbed.poll_queues=2", "emulated_ssd.queue_pairs=2"), "emulated_ssd.queue_pairs=2; give 0 to 1"),
         ((*GUEST, "testbed.kernel=6.12"), "testbed.kernel=6.12 is no package of a kernel; give a meta package such as"),
         ((*GUEST, "+emulated_ssd.speed=3"), "emulated_ssd.speed is not a setting"),
+        ((*GUEST, "~emulated_ssd.serial"), "emulated_ssd.serial is missing"),
+        ((*GUEST, "emulated_ssd.mdts_kib=most"), "emulated_ssd.mdts_kib='most' has the wrong type; expected int"),
     ],
 )
 def test_what_no_guest_can_be_is_refused_with_the_cure(overrides: tuple[str, ...], said: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from dualblade.errors import BudgetError, ConfigurationError
 from experiments.measure import LEAST_BUDGET_BYTES, check_budget
-from experiments.point import Point
+from experiments.point import Point, Settings
 from experiments.sweep import compose_points
 
 
@@ -101,6 +101,22 @@ def test_what_no_run_can_use_is_refused_in_one_sentence(override: str, words: li
         point(override)
     assert all(word in str(refusal.value) for word in words)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("trace.buffer_pages=1000", "trace.buffer_pages=1000 cannot be used; give a power of two, as in 4096"),
+        ("trace.buffer_pages=0", "trace.buffer_pages=0 cannot be used"),
+        ("trace.attach_timeout_s=long", "trace.attach_timeout_s='long' has the wrong type; expected float"),
+        ("+trace.pages=8", "trace.pages is not a setting; known are name, script"),
+    ],
+)
+def test_what_no_tracer_takes_is_refused_in_one_sentence(override: str, said: str) -> None:
+    (config,) = compose_points(["trace=block_requests", override])
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.from_config(config)
+    assert str(refusal.value).startswith(said)
 
 
 def test_a_limit_below_the_process_is_refused_with_what_it_takes() -> None:

@@ -54,7 +54,7 @@ def test_the_experiment_takes_the_paths_that_the_storage_has() -> None:
         ({"runtime_s": 0}, "io.runtime_s=0"),
         ({"size_mib": 2.5}, "io.size_mib"),
         ({"size_mib": 6}, "io.size_mib=6 is no multiple"),
-        ({"depth": 3}, "look at depth"),
+        ({"queue_depth": 3}, "io.queue_depth is not a setting; did you mean queue_depths?"),
     ],
     ids=str,
 )
