@@ -18,7 +18,7 @@ from experiments import virtual_machine
 from experiments.emulated_ssd import EmulatedSsd
 from experiments.errors import MachineError
 from experiments.guest import Guest
-from experiments.journal import Journal
+from experiments.journal import Journal, exclusive
 from experiments.kernel import CACHE
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -99,9 +99,11 @@ def guest() -> Iterator[Guest]:
     """
     if missing := virtual_machine.missing_tool():
         pytest.skip(f"no guest can be booted: {missing}")
-    journal = Journal(CACHE / "test-journal.json")
-    journal.clear()
     with contextlib.ExitStack() as stack:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(exclusive(CACHE / "test.lock"))  # what another run of the tests has there is not left over
+        journal = Journal(CACHE / "test-journal.json")
+        journal.clear()
         try:
             machine = stack.enter_context(
                 virtual_machine.running(virtual_machine.Hardware(4, 3072, GUEST_SSDS), journal)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import operator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -177,16 +178,22 @@ def test_the_embedded_sweep_has_all_variants_at_seven_limits_or_more() -> None:
     assert {point.run.model.name for point in points} == {"opt_6_7b"}
 
 
-def test_all_is_every_figures_experiment_at_reduced_size() -> None:
-    points = [config for testbed in ("local", "guest") for config in compose_points([*ALL, f"testbed={testbed}"])]
+@pytest.fixture(scope="module")
+def all_points() -> dict[str, list[dict[str, Any]]]:
+    """What `+experiment=all` runs on each testbed; composing it takes seconds."""
+    return {testbed: compose_points([*ALL, f"testbed={testbed}"]) for testbed in ("local", "guest")}
+
+
+def test_all_is_every_figures_experiment_at_reduced_size(all_points: dict[str, list[dict[str, Any]]]) -> None:
+    points = [*all_points["local"], *all_points["guest"]]
     measured = {str(config["experiment"]) for config in points}
     from_the_default_sweeps = {"thrashing", "e2e_latency", "hit_rate", "e2e_latency_guest", "hit_rate_guest"}
     assert set(FIGURES) - measured == from_the_default_sweeps
     assert {config["repetition"] for config in points} == {0}
 
 
-def test_all_asks_about_records_that_are_here() -> None:
-    points = [from_config(config) for config in compose_points(ALL) if config["experiment"] == "wrangling_records"]
+def test_all_asks_about_records_that_are_here(all_points: dict[str, list[dict[str, Any]]]) -> None:
+    points = [from_config(config) for config in all_points["local"] if config["experiment"] == "wrangling_records"]
     workloads = [point.run.workload for point in points if isinstance(point, Point)]
     assert {workload.name for workload in workloads} == {"records_ed_sample", "records_em_sample"}
     for workload in workloads:
@@ -195,8 +202,8 @@ def test_all_asks_about_records_that_are_here() -> None:
         assert len(load_task(records, workload.batch_size).questions) == workload.batch_size
 
 
-def test_all_in_a_guest_is_on_its_ssds_alone() -> None:
-    configs = compose_points([*ALL, "testbed=guest"])
+def test_all_in_a_guest_is_on_its_ssds_alone(all_points: dict[str, list[dict[str, Any]]]) -> None:
+    configs = all_points["guest"]
     assert {config["testbed"]["name"] for config in configs} == {"guest"}
     assert {config["storage"]["name"] for config in configs} <= {"ssd_a", "ssd_b"}
     assert all(from_config(config).guest for config in configs)
