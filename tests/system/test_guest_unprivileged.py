@@ -1,4 +1,4 @@
-"""The guest without root: a user who may do nothing on this machine measures a point in it."""
+"""The guest without root: a user who may do nothing on this machine measures a point in it, which polls."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ import pytest
 
 from experiments import virtual_machine
 from experiments.engine import PROJECT
-from experiments.kernel import cached
+from experiments.errors import MachineError
+from experiments.kernel import fetch
 from experiments.results import Results
 from tests.system.test_guest import TINY
+from tests.system.test_nvme_polling import KERNEL
 
 NOBODY = "nobody"
 PARTS = ("conf", "dualblade", "experiments", "traces")
 UNPRIVILEGED = ("--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-TIMEOUT_S = 240
+POLLING = ("storage.iopoll=true", "testbed.poll_queues=2", f"testbed.kernel={KERNEL}", "storage.checksum=true")
+TIMEOUT_S = 300
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="without root, every test of the guest shows it already")
 
@@ -33,8 +36,10 @@ def checkout() -> Iterator[Path]:
     """A copy of what a run takes, with the guest's kernel, that belongs to nobody."""
     if missing := virtual_machine.missing_tool():
         pytest.skip(f"no guest can be booted: {missing}")
-    if (kernel := cached()) is None:
-        pytest.skip("the guest's kernel is not there; run make setup")
+    try:
+        kernel = fetch(KERNEL)
+    except MachineError as error:
+        pytest.skip(str(error))
     folder = Path(tempfile.mkdtemp(prefix="dualblade-test-", dir="/var/tmp"))  # a disk that everybody may reach
     try:
         for part in PARTS:
@@ -47,12 +52,17 @@ def checkout() -> Iterator[Path]:
 
 
 def test_a_user_without_any_right_measures_a_point(checkout: Path) -> None:
-    """Native NVMe commands, a cgroup and dropped caches, all of them the guest's, and the results are the user's."""
-    overrides = ["testbed=guest", "storage=ssd_a", "variant=dual_blade", "results_dir=results", *TINY]
+    """Native NVMe commands, a cgroup and dropped caches, all of them the guest's, and the results are the user's.
+
+    The rings of the run share the queues to poll, and the checksums hold what they read against what was written.
+    """
+    overrides = ["testbed=guest", "storage=ssd_a", "variant=dual_blade", "results_dir=results", *TINY, *POLLING]
     done = as_nobody([sys.executable, "-m", "experiments.run", *overrides], checkout)
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = Results(checkout / "results").records()
-    assert record.result["io_mode"]["direct"]["passthrough"]
+    assert record.result["io_mode"]["direct"]["passthrough"] and record.result["io_mode"]["direct"]["iopoll"]
+    assert record.result["bytes"]["decode"]["device_read"] > 0
+    assert record.environment["guest"]["poll_queues"] == 2 and record.environment["kernel"].startswith("6.12.")
     assert record.environment["cgroup"]["limit_bytes"] and record.environment["cache_drop"]["verified"]
     user = pwd.getpwnam(NOBODY).pw_uid
     assert {path.stat().st_uid for path in record.folder.iterdir()} == {user}

@@ -1,10 +1,12 @@
-"""Completions that are polled for, in a guest whose SSD has queues for that: right data, and no interrupt."""
+"""Completions that are polled for, in a guest whose SSD has queues for that: right data, and no interrupt.
+
+A whole run that polls is in test_guest_unprivileged.py, which boots a guest anyway.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,6 @@ from experiments.guest import Guest
 from experiments.journal import Journal
 from experiments.kernel import CACHE
 from tests.conftest import GUEST_SSDS
-from tests.system.test_guest import borrowed, tiny_point
 from tests.system.test_nvme_namespace import python
 
 COMMANDS = 2 * (4 << 20) // 16384  # of tests/system/guest_polling.py: written and read in chunks of 16 KiB
@@ -57,21 +58,3 @@ def test_polling_takes_no_interrupts(moved: dict[str, Any]) -> None:
     """Whoever else uses the SSD meanwhile, as its file system may, gets a few."""
     assert moved["waited"]["interrupts"] > COMMANDS / 20
     assert moved["polled"]["interrupts"] < moved["waited"]["interrupts"] / 5
-
-
-def test_a_run_polls(polling_guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rings share the queues to poll, and what they read is what was written, by the checksums of the store."""
-    testbed = borrowed(polling_guest, tmp_path, monkeypatch)
-    polling = ("storage.iopoll=true", f"testbed.poll_queues={POLL_QUEUES}", f"testbed.kernel={KERNEL}")
-    point, settings, results = tiny_point(
-        tmp_path, "dual_blade", "ssd_a", "classic", *polling, "testbed.cpus=2", "storage.checksum=true"
-    )
-    result = testbed.measure(point, settings, results, lambda event: None)
-    assert result["status"] == "done", result["error"]
-    assert result["io_mode"]["direct"]["iopoll"]
-    assert result["bytes"]["decode"]["device_read"] > 0
-    record = results.find(point)
-    assert record is not None
-    assert record.environment["guest"]["poll_queues"] == POLL_QUEUES
-    assert record.environment["guest"]["kernel_package"] == KERNEL
-    assert record.environment["kernel"].startswith("6.12.")
