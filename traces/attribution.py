@@ -3,8 +3,9 @@
 Sources: extents.json (the tensors' bytes on the device) and kv_io.parquet (the engine's operations) of the same run.
 A command belongs to the tensor that holds its first byte. Its cause is
 
-- for a read, and for a write by the direct path: the tensor's latest operation in the same direction that had begun
-  when the command was issued; operations on one tensor follow each other;
+- by the direct path: the tensor's operation in the same direction during which the command was issued. What nobody
+  asked for has none, such as the reads by which the engine sees, at its end, that its blocks are deallocated;
+- for a read through the page cache: the tensor's latest that had begun; operations on one tensor follow each other;
 - for a write through the page cache: the operation that wrote the row of the first byte, since the kernel writes dirty
   pages back long after.
 """
@@ -82,26 +83,34 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Operations:
-    """The engine's operations of one direction, sorted by tensor and then by `order`: their begin, or first row."""
+    """The engine's operations of one direction, sorted by tensor and then by `order`: their begin, or first row.
+
+    `last` is the largest value that still belongs to each.
+    """
 
     key: Int
     tensor: Int
+    last: Int
     phase: Int
     iteration: Int
 
     @classmethod
-    def of(cls, log: dict[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], order: str) -> Operations:
-        """Those of the log that are chosen."""
+    def of(
+        cls, log: dict[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], order: str, last: str | None = None
+    ) -> Operations:
+        """Those of the log that are chosen; without `last` each lasts until the next."""
         key = (log["tensor"][chosen] << _SHIFT) | log[order][chosen]
         sorting = np.argsort(key, kind="stable")
-        return cls(key[sorting], *(log[name][chosen][sorting] for name in ("tensor", "phase", "iteration")))
+        ends = log[last] if last else np.full(len(chosen), np.iinfo(np.int64).max)
+        columns = (log["tensor"], ends, log["phase"], log["iteration"])
+        return cls(key[sorting], *(column[chosen][sorting] for column in columns))
 
     def latest(self, tensor: Int, value: Int) -> tuple[Int, Int]:
-        """Phase and iteration of the tensor's last operation whose order is at most `value`; 0 and -1 for none."""
+        """Phase and iteration of the tensor's last operation that `value` is not before nor past; 0 and -1 for none."""
         if not len(self.key):
             return np.zeros(len(tensor), np.int64), np.full(len(tensor), -1, np.int64)
         place = np.searchsorted(self.key, (tensor << _SHIFT) | value, side="right") - 1
-        found = (place >= 0) & (tensor >= 0) & (self.tensor[place] == tensor)
+        found = (place >= 0) & (tensor >= 0) & (self.tensor[place] == tensor) & (value <= self.last[place])
         return np.where(found, self.phase[place], 0), np.where(found, self.iteration[place], -1)
 
 
@@ -114,8 +123,10 @@ class RunAttribution:
         reads, cached = log["op"] == READ, log["cached"]
         self._row_bytes = log["row_bytes"]
         self._cached = np.array([path != "direct" for path in tensors.path] + [False])
-        self._reads = Operations.of(log, reads, "storage_start_ns")
-        self._direct_writes = Operations.of(log, ~reads & ~cached, "storage_start_ns")
+        during = ("storage_start_ns", "storage_end_ns")
+        self._direct_reads = Operations.of(log, reads & ~cached, *during)
+        self._direct_writes = Operations.of(log, ~reads & ~cached, *during)
+        self._cached_reads = Operations.of(log, reads & cached, "storage_start_ns")
         self._cached_writes = Operations.of(log, ~reads & cached, "first_row")
 
     def columns(self, commands: Commands, device_names: list[str]) -> dict[str, pa.Array]:
@@ -141,7 +152,8 @@ class RunAttribution:
         row = tensor_byte // np.append(self._row_bytes, 1)[tensor]
         cached = self._cached[tensor]
         for operations, chosen, value in (
-            (self._reads, op == READ, ns),
+            (self._direct_reads, (op == READ) & ~cached, ns),
+            (self._cached_reads, (op == READ) & cached, ns),
             (self._direct_writes, (op == WRITE) & ~cached, ns),
             (self._cached_writes, (op == WRITE) & cached, row),
         ):
@@ -151,14 +163,15 @@ class RunAttribution:
 
 def _read_log(path: Path, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
     """The columns of kv_io.parquet that are needed, as numbers; `row_bytes` is by tensor."""
-    wanted = ["phase", "iteration", "layer", "kind", "op", "path", "first_row", "rows", "bytes", "storage_start_ns"]
+    numbers = ["iteration", "first_row", "rows", "bytes", "storage_start_ns", "storage_end_ns"]
+    wanted = [*numbers, "phase", "layer", "kind", "op", "path"]
     try:
         table = pq.read_table(path, columns=wanted)
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{path} cannot be used ({str(error).splitlines()[0]}); run the point again") from None
     number = {(layer, kind): n for n, (layer, kind) in enumerate(zip(tensors.layer, tensors.kind, strict=True))}
     keys = zip(table["layer"].to_pylist(), table["kind"].to_pylist(), strict=True)
-    log = {name: table[name].to_numpy() for name in ("iteration", "first_row", "rows", "bytes", "storage_start_ns")}
+    log = {name: table[name].to_numpy() for name in numbers}
     log["tensor"] = np.array([number.get(key, -1) for key in keys], np.int64)
     log["phase"] = np.array([PHASES.index(phase) for phase in table["phase"].to_pylist()], np.int64)
     log["op"] = np.array([READ if op == "read" else WRITE for op in table["op"].to_pylist()], np.int64)

@@ -38,6 +38,7 @@ def operation(layer: int, op: str, iteration: int, begin_ns: int, first_row: int
         "rows": rows,
         "bytes": rows * ROW,
         "storage_start_ns": begin_ns,
+        "storage_end_ns": begin_ns + 40,
     }
 
 
@@ -74,6 +75,9 @@ def at(device_byte: int, ns: int, rwbs: str = "R") -> Request:
         (at(65536 + 4096, 1010), (0, "k", "page_cache", 12288, "decode", 1)),
         (at(8192, 2010), (0, "k", "page_cache", 0, "decode", 2)),
         (at((1 << 20) + 4096, 1110), (3, "v", "direct", 4096, "decode", 1)),
+        # Read ahead by the kernel after the operation's end, and by the direct path for nobody's sake.
+        (at(8192, 1041), (0, "k", "page_cache", 0, "decode", 1)),
+        (at((1 << 20) + 4096, 1141), (3, "v", "direct", 4096, "", -1)),
         # Written back long after: by the row, not by the time.
         (at(8192 + 4096, 5000, "W"), (0, "k", "page_cache", 4096, "prefill", 0)),
         (at(65536 + 4096, 5000, "W"), (0, "k", "page_cache", 12288, "decode", 1)),
