@@ -20,7 +20,7 @@ from analysis.selection import MACHINE, SSD_COLUMNS, comparable
 
 UNTRACED = "none"
 LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
-SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, "config.storage.name", "config.device.name", "lru")
+SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, "config.storage.name", "config.device.name", "lru", "kernel_series")
 DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
 
 
@@ -78,6 +78,7 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
     disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
     parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
     chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
+    chosen += [f"Linux {run['kernel_series']}"]
     chosen += [f"CPU {cpu}" for cpu in [run.get("environment.cpu")] if isinstance(cpu, str)]
     chosen += [name for name in [run.get("environment.guest.accelerator")] if isinstance(name, str)]
     chosen += [f"{run['lru']} LRU"] if run["lru"] != "classic" else []

@@ -148,6 +148,8 @@ class ResultsError(DualBladeError):
 class Results:
     """`runs`: one row per run of the engine, indexed by its folder; `iterations`: one per decode iteration.
 
+    `kernel_series` of the runs is the kernel's release without its patches, as in 6.1.
+
     `io`: one row per run of an I/O path by itself, whose `result.cells` hold request sizes and queue depths.
     `skipped`: sentences on what was left out. Column `folder` of the runs is where a run's other files are
     (kv_io.parquet, device_io.parquet).
@@ -298,7 +300,8 @@ def _shown(value: Any) -> str:
 def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:
     frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(required))
     frame.index = pd.Index(list(documents), name="run")
-    return frame
+    series = frame["environment.kernel"].astype(str).str.extract(r"^(\d+\.\d+)", expand=False)
+    return frame.assign(kernel_series=series.fillna(frame["environment.kernel"]))
 
 
 def _iterations(runs: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ SETUP_COLUMNS = (
     "config.paper_overhead_gb",
     "environment.cgroup.version",
     "lru",
+    "kernel_series",
     *MACHINE,
     *SSD_COLUMNS,
 )
@@ -27,6 +28,7 @@ IO_SETUP_COLUMNS = (
     "config.io.runtime_s",
     "config.storage.iopoll",
     "environment.storage.file_system",
+    "kernel_series",
     *MACHINE,
     *SSD_COLUMNS,
 )
@@ -34,7 +36,8 @@ IO_SETUP_PREFIXES = ("config.testbed.", "config.emulated_ssd.")
 AXES = ("config.variant.name", "memory_gb")  # what runs of one setup differ in, the repetition apart
 LRU_COLUMNS = ("lru", "config.testbed.lru")  # the one in force, and the one asked for
 OWN, GUEST = "local", "guest"  # testbeds
-PER_RUN_COLUMNS = ("config.storage.directory",)
+# Of each run its own, or, as the package of a guest's kernel, said by what was read back.
+PER_RUN_COLUMNS = ("config.storage.directory", "config.testbed.kernel")
 LINK_RATE = "result.link.gb_per_s"
 SAME_RATE = 0.05  # by which the link's rate may differ within a point
 
@@ -124,7 +127,11 @@ def setup_columns(runs: pd.DataFrame) -> list[str]:
 
 def io_setup_columns(runs: pd.DataFrame) -> list[str]:
     """Columns that hold everything about a run of an I/O path by itself but the path, its grid and its turn."""
-    return [name for name in runs.columns if name in IO_SETUP_COLUMNS or name.startswith(IO_SETUP_PREFIXES)]
+    return [
+        name
+        for name in runs.columns
+        if (name in IO_SETUP_COLUMNS or name.startswith(IO_SETUP_PREFIXES)) and name not in PER_RUN_COLUMNS
+    ]
 
 
 def variant_columns(runs: pd.DataFrame) -> list[str]:

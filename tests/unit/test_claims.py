@@ -19,7 +19,7 @@ from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, io_cell, wr
 LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 11.0)
 KV_GB = 1.0 + WORKING_SET_BYTES * 8 / 1e9
 
-SETUP = "local, disk synthetic disk, storage=file, device=host"
+SETUP = "local, disk synthetic disk, storage=file, device=host, Linux 6.0"
 
 CLAIMS = {claim.id: claim for claim in read_claims()}
 Curve = Callable[[float], Mapping[str, Any]]
@@ -453,7 +453,7 @@ def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: 
     assert [finding.verdict for finding in judgement.findings] == [Verdict.CONTRADICTED, Verdict.DIRECTION]
     assert [finding.testbed for finding in judgement.findings] == [
         SETUP,
-        "local, disk QEMU NVMe Ctrl, storage=file, device=host (emulated machine and SSD)",
+        "local, disk QEMU NVMe Ctrl, storage=file, device=host, Linux 6.0 (emulated machine and SSD)",
     ]
 
 
