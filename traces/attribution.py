@@ -3,11 +3,12 @@
 Sources: extents.json (the tensors' bytes on the device) and kv_io.parquet (the engine's operations) of the same run.
 A command belongs to the tensor that holds its first byte. Its cause is
 
-- by the direct path: the tensor's operation in the same direction during which the command was issued. What nobody
-  asked for has none, such as the reads by which the engine sees, at its end, that its blocks are deallocated;
-- for a read through the page cache: the tensor's latest that had begun; operations on one tensor follow each other;
+- for a read, and for a write by the direct path: the tensor's latest operation in the same direction that had begun
+  when the command was issued; operations on one tensor follow each other;
 - for a write through the page cache: the operation that wrote the row of the first byte, since the kernel writes dirty
-  pages back long after.
+  pages back long after;
+- for a command by the direct path after the last operation's end: none, since nobody asked for it. So the engine looks
+  whether its blocks are deallocated.
 """
 
 from __future__ import annotations
@@ -83,34 +84,26 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Operations:
-    """The engine's operations of one direction, sorted by tensor and then by `order`: their begin, or first row.
-
-    `last` is the largest value that still belongs to each.
-    """
+    """The engine's operations of one direction, sorted by tensor and then by `order`: their begin, or first row."""
 
     key: Int
     tensor: Int
-    last: Int
     phase: Int
     iteration: Int
 
     @classmethod
-    def of(
-        cls, log: dict[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], order: str, last: str | None = None
-    ) -> Operations:
-        """Those of the log that are chosen; without `last` each lasts until the next."""
+    def of(cls, log: dict[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], order: str) -> Operations:
+        """Those of the log that are chosen."""
         key = (log["tensor"][chosen] << _SHIFT) | log[order][chosen]
         sorting = np.argsort(key, kind="stable")
-        ends = log[last] if last else np.full(len(chosen), np.iinfo(np.int64).max)
-        columns = (log["tensor"], ends, log["phase"], log["iteration"])
-        return cls(key[sorting], *(column[chosen][sorting] for column in columns))
+        return cls(key[sorting], *(log[name][chosen][sorting] for name in ("tensor", "phase", "iteration")))
 
     def latest(self, tensor: Int, value: Int) -> tuple[Int, Int]:
-        """Phase and iteration of the tensor's last operation that `value` is not before nor past; 0 and -1 for none."""
+        """Phase and iteration of the tensor's last operation whose order is at most `value`; 0 and -1 for none."""
         if not len(self.key):
             return np.zeros(len(tensor), np.int64), np.full(len(tensor), -1, np.int64)
         place = np.searchsorted(self.key, (tensor << _SHIFT) | value, side="right") - 1
-        found = (place >= 0) & (tensor >= 0) & (self.tensor[place] == tensor) & (value <= self.last[place])
+        found = (place >= 0) & (tensor >= 0) & (self.tensor[place] == tensor)
         return np.where(found, self.phase[place], 0), np.where(found, self.iteration[place], -1)
 
 
@@ -122,11 +115,10 @@ class RunAttribution:
         log = _read_log(kv_io, tensors)
         reads, cached = log["op"] == READ, log["cached"]
         self._row_bytes = log["row_bytes"]
+        self._ended_ns = int(log["storage_end_ns"].max(initial=0))
         self._cached = np.array([path != "direct" for path in tensors.path] + [False])
-        during = ("storage_start_ns", "storage_end_ns")
-        self._direct_reads = Operations.of(log, reads & ~cached, *during)
-        self._direct_writes = Operations.of(log, ~reads & ~cached, *during)
-        self._cached_reads = Operations.of(log, reads & cached, "storage_start_ns")
+        self._reads = Operations.of(log, reads, "storage_start_ns")
+        self._direct_writes = Operations.of(log, ~reads & ~cached, "storage_start_ns")
         self._cached_writes = Operations.of(log, ~reads & cached, "first_row")
 
     def columns(self, commands: Commands, device_names: list[str]) -> dict[str, pa.Array]:
@@ -151,10 +143,10 @@ class RunAttribution:
         phase, iteration = np.zeros(len(tensor), np.int64), np.full(len(tensor), -1, np.int64)
         row = tensor_byte // np.append(self._row_bytes, 1)[tensor]
         cached = self._cached[tensor]
+        asked = cached | (ns <= self._ended_ns)
         for operations, chosen, value in (
-            (self._direct_reads, (op == READ) & ~cached, ns),
-            (self._cached_reads, (op == READ) & cached, ns),
-            (self._direct_writes, (op == WRITE) & ~cached, ns),
+            (self._reads, (op == READ) & asked, ns),
+            (self._direct_writes, (op == WRITE) & ~cached & asked, ns),
             (self._cached_writes, (op == WRITE) & cached, row),
         ):
             phase[chosen], iteration[chosen] = operations.latest(tensor[chosen], value[chosen])

@@ -105,7 +105,7 @@ def test_a_traced_run_attributes_its_bytes_to_its_tensors(disk_path: Path, disk:
     commands = read(record.folder / "device_io.parquet")[0].to_pandas()
     reads = commands[(commands["path"] == "direct") & (commands["op"] == "read") & (commands["iteration"] == 2)]
     direct_layers = [layer for layer, path in enumerate(record.result["plan"]["layers"]) if path == "direct"]
-    assert sorted(set(reads["layer"])) == direct_layers
+    assert sorted(set(reads["layer"])) == direct_layers, record.result["trace"]
     asked_bytes = len(direct_layers) / 8 * record.result["bytes"]["decode"]["asked_read"] / 2
     assert reads["bytes"].sum() == pytest.approx(asked_bytes, rel=0.03)
     assert harness.left_behind() == []

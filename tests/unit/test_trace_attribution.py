@@ -75,9 +75,10 @@ def at(device_byte: int, ns: int, rwbs: str = "R") -> Request:
         (at(65536 + 4096, 1010), (0, "k", "page_cache", 12288, "decode", 1)),
         (at(8192, 2010), (0, "k", "page_cache", 0, "decode", 2)),
         (at((1 << 20) + 4096, 1110), (3, "v", "direct", 4096, "decode", 1)),
-        # Read ahead by the kernel after the operation's end, and by the direct path for nobody's sake.
-        (at(8192, 1041), (0, "k", "page_cache", 0, "decode", 1)),
-        (at((1 << 20) + 4096, 1141), (3, "v", "direct", 4096, "", -1)),
+        # After the last operation's end: read ahead by the kernel, and by the direct path for nobody's sake.
+        (at(8192, 2041), (0, "k", "page_cache", 0, "decode", 2)),
+        (at((1 << 20) + 4096, 2040), (3, "v", "direct", 4096, "decode", 1)),
+        (at((1 << 20) + 4096, 2041), (3, "v", "direct", 4096, "", -1)),
         # Written back long after: by the row, not by the time.
         (at(8192 + 4096, 5000, "W"), (0, "k", "page_cache", 4096, "prefill", 0)),
         (at(65536 + 4096, 5000, "W"), (0, "k", "page_cache", 12288, "decode", 1)),
