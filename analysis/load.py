@@ -148,11 +148,9 @@ class ResultsError(DualBladeError):
 class Results:
     """`runs`: one row per run of the engine, indexed by its folder; `iterations`: one per decode iteration.
 
-    `kernel_series` of the runs is the kernel's release without its patches, as in 6.1.
-
     `io`: one row per run of an I/O path by itself, whose `result.cells` hold request sizes and queue depths.
     `skipped`: sentences on what was left out. Column `folder` of the runs is where a run's other files are
-    (kv_io.parquet, device_io.parquet).
+    (kv_io.parquet, device_io.parquet), `kernel_series` the kernel's release without its patches, as in 6.1.
     """
 
     runs: pd.DataFrame
