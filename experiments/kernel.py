@@ -51,11 +51,10 @@ def fetch(meta_package: str = META_PACKAGE) -> Kernel:
     """
     if kernel := cached(meta_package):
         return kernel
-    cache = CACHE / meta_package
+    package, cache = _package_name(meta_package), CACHE / meta_package
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as work:
         new = Path(work) / "root"
-        package = _package_name(meta_package)
         _call(["apt-get", "download", "-qq", package], Path(work))
         (archive,) = Path(work).glob("*.deb")
         _call(["dpkg", "-x", archive.name, new.name], Path(work))
@@ -68,11 +67,13 @@ def fetch(meta_package: str = META_PACKAGE) -> Kernel:
 
 def _package_name(meta_package: str) -> str:
     """The meta package depends on the current kernel's package."""
-    lines = _call(["apt-cache", "depends", meta_package], Path("/")).splitlines()
+    known = _call(["apt-cache", "pkgnames", meta_package], Path("/")).split()
+    lines = _call(["apt-cache", "depends", meta_package], Path("/")).splitlines() if meta_package in known else []
     names = [line.split()[-1] for line in lines if "Depends: linux-image-" in line]
     if not names:
         raise MachineError(
-            f"no kernel for the guest: this distribution has no package {meta_package}; use testbed=local"
+            f"no kernel for the guest: this distribution has no package {meta_package}; name another by "
+            "testbed.kernel, or use testbed=local"
         )
     return names[0]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
 
 import pytest
 
 from dualblade.errors import ConfigurationError
-from experiments import emulated_ssd
+from experiments import emulated_ssd, kernel
 from experiments.channel import Channel
+from experiments.errors import MachineError
 from experiments.point import Point
 from experiments.sweep import CONF, compose_points
 
@@ -84,3 +86,10 @@ def test_messages_come_whole_however_they_are_cut() -> None:
         channel.receive(time.monotonic() + 0.01)
     far.close()
     assert channel.receive(ends_at) is None
+
+
+@pytest.mark.skipif(shutil.which("apt-cache") is None, reason="the guest's kernels are Debian's packages")
+def test_a_kernel_that_the_distribution_does_not_have_is_named_and_leaves_nothing() -> None:
+    with pytest.raises(MachineError, match=r"no package linux-image-0\.0-none; name another by testbed\.kernel"):
+        kernel.fetch("linux-image-0.0-none")
+    assert not (kernel.CACHE / "linux-image-0.0-none").exists()
