@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.load import ResultsError
+from analysis.documents import ResultsError
 from traces import schema
 from traces.errors import TraceError
 

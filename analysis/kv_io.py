@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.load import ResultsError
+from analysis.documents import ResultsError
 
 FILE_NAME = "kv_io.parquet"
 COLUMNS = (

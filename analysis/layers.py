@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from analysis.device_io import RequestKind, load_device_io
 from analysis.device_metrics import NS_PER_US
-from analysis.load import ResultsError
+from analysis.documents import ResultsError
 
 FILE_NAME = "io_layers.parquet"
 ABOVE = ("vfs", "file_system", "block")

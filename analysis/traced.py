@@ -7,8 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.device_io import has_device_io, load_device_io
+from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, trace_name
-from analysis.load import Results, ResultsError
+from analysis.load import Results
 from analysis.selection import MACHINE, SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device

@@ -20,8 +20,8 @@ from types import FrameType
 from bench import baseline, direct, native, overlap
 from bench.results import Results
 from bench.trial import session
-from dualblade.config import StorageConfig
 from dualblade.errors import DualBladeError
+from dualblade.storage_config import StorageConfig
 from experiments import environment, virtual_machine
 from experiments.point import Point
 from experiments.sweep import compose_points

@@ -17,8 +17,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
-from dualblade.config import KIB, StorageConfig
 from dualblade.nvme_target import NvmeTarget
+from dualblade.storage_config import StorageConfig
+from dualblade.units import KIB
 from dualblade.uring import Op, Pending, Ring
 
 MOST_CHUNK_BYTES = 512 * KIB

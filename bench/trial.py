@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dualblade.config import StorageConfig
+from dualblade.storage_config import StorageConfig
 from experiments.block_device import readahead
 from experiments.caches import drop_caches
 from experiments.dirty_pages import held_to_budget

@@ -9,11 +9,11 @@ import struct
 from pathlib import Path
 
 from dualblade import ownership
-from dualblade.config import StorageConfig
 from dualblade.deallocation import Deallocation
 from dualblade.direct_io import check_direct, is_direct
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.page_residency import resident_bytes
+from dualblade.storage_config import StorageConfig
 
 # linux/fs.h
 _BLKDISCARD = 0x1277

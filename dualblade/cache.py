@@ -16,11 +16,13 @@ from transformers import Cache, PreTrainedConfig
 from transformers.cache_utils import CacheLayerMixin, DummyLayer
 
 from dualblade.budget import measure_budget
-from dualblade.config import ReadAheadConfig, StorageConfig, VariantConfig
+from dualblade.config import VariantConfig
+from dualblade.device_config import ReadAheadConfig
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.geometry import KVGeometry, LayerShape
 from dualblade.model_geometry import ModelLayer, model_layers
 from dualblade.sequences import KeysValues, Sequences
+from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
 from dualblade.variants import variant_named
 

@@ -12,11 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dualblade import leftovers, nvme_command, ownership
-from dualblade.config import StorageConfig
 from dualblade.deallocation import Deallocation
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.namespace import Identity, Queue, find
 from dualblade.page_residency import resident_bytes
+from dualblade.storage_config import StorageConfig
 
 _MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
 # drivers/nvme/host/ioctl.c polled the request's bio, which another ring's poll may have ended, until Linux 6.5.

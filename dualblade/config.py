@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
+from dualblade.device_config import DeviceConfig
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry
 from dualblade.sections import read_section, require
-
-KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
+from dualblade.storage_config import StorageConfig
 
 Pipeline = Literal["none", "intra", "cross", "adaptive", "overlap_full"]
 Source = Literal["replay", "model"]
-
-MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
 
 
 @dataclass(frozen=True)
@@ -108,165 +106,6 @@ class WorkloadConfig:
 
 
 @dataclass(frozen=True)
-class PaceConfig:
-    """A stated device in place of a faster real one: it serves the direct path's commands one by one, no faster."""
-
-    name: str
-    read_gb_per_s: float
-    write_gb_per_s: float
-    latency_us: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("read_gb_per_s", "write_gb_per_s"):
-            value = getattr(self, name)
-            require(value > 0, f"storage.pace.{name}={value}", "more than 0")
-        require(self.latency_us >= 0, f"storage.pace.latency_us={self.latency_us}", "0 or more")
-
-
-@dataclass(frozen=True)
-class StorageConfig:
-    """Where the tensors go. Group 1 always lives in files under `directory`; `backend` serves Group 2.
-
-    A device for raw writes has nothing on it and is named by `serial`: for backend "block" beside its path in
-    `block_device`; for "nvme" it is found by it, and by `namespace` where it has several. LBAs count from the start of
-    what is named: the `partition`, or the whole namespace, of which the last LBA has to be given. `records` is the
-    folder that remembers which blocks a run wrote, should it be killed (None: `directory`). `pace` holds the direct
-    path to the rates of a stated device.
-    """
-
-    name: str
-    directory: str
-    backend: Literal["file", "block", "nvme"] = "file"
-    block_device: str | None = None
-    serial: str | None = None
-    namespace: int | None = None
-    partition: int | None = None
-    lba_bytes: int = 4096
-    first_lba: int = 0
-    last_lba: int | None = None
-    records: str | None = None
-    iopoll: bool = False
-    chunk_bytes: int = MIB
-    queue_depth: int = 16
-    timeout_s: float = 60.0
-    pace: PaceConfig | None = None
-    page_cache_io: Literal["mmap", "rw"] = "mmap"
-    checksum: bool = False
-    read_ahead_kb: int | None = 128
-    dirty_pages: Literal["budget", "machine"] = "budget"
-
-    def __post_init__(self) -> None:
-        lba, chunk = self.lba_bytes, self.chunk_bytes
-        require(lba >= 512 and lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
-        require(chunk > 0 and chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
-        depth = f"1 to {MOST_QUEUE_DEPTH}"
-        require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
-        require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
-        last = self.first_lba if self.last_lba is None else self.last_lba
-        require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
-        require(
-            not self.iopoll or self.backend == "nvme", "storage.iopoll=true", "it with storage.backend=nvme, or false"
-        )
-        require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
-
-
-@dataclass(frozen=True)
-class GpuConfig:
-    """A GPU's data-sheet rates, from which the roofline takes the compute time of a replayed layer."""
-
-    name: str
-    peak_tflops: float
-    memory_gb_per_s: float
-    efficiency: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("peak_tflops", "memory_gb_per_s", "efficiency"):
-            value = getattr(self, name)
-            require(value > 0, f"device.gpu.{name}={value}", "more than 0")
-
-
-@dataclass(frozen=True)
-class LinkPace:
-    """A link of stated speed, emulated on a host without it; `source` says whose numbers these are.
-
-    Sizes shrink with `scale` and stated rates do not: what decides is the ratio of the link to the SSD. So the speed
-    is given as `gb_per_s`, or else as `storage_ratio`, a multiple of the storage's own read rate. The harness measures
-    that rate, unless it is given as `storage_gb_per_s`.
-    """
-
-    gb_per_s: float | None
-    source: str
-    latency_us: float = 0.0
-    storage_ratio: float | None = None
-    storage_gb_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.gb_per_s is None) == (self.storage_ratio is None):
-            raise ConfigurationError(
-                f"device.pace.gb_per_s={self.gb_per_s} and device.pace.storage_ratio={self.storage_ratio} do not go "
-                "together; give the link's rate or its ratio to the storage's, and null for the other"
-            )
-        for name in ("gb_per_s", "storage_ratio", "storage_gb_per_s"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"device.pace.{name}={value}", "more than 0")
-        require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
-
-    @property
-    def rate_gb_per_s(self) -> float:
-        """GB/s of the link.
-
-        Raises:
-            ConfigurationError: it is a multiple of a rate that nobody has measured yet.
-        """
-        if self.gb_per_s is not None:
-            return self.gb_per_s
-        assert self.storage_ratio is not None
-        if self.storage_gb_per_s is None:
-            raise ConfigurationError(
-                f"device.pace.storage_ratio={self.storage_ratio:g} is a multiple of the storage's read rate, which is "
-                "not known here; start the run by `python -m experiments.run`, which measures it, or set "
-                "device.pace.storage_gb_per_s"
-            )
-        return self.storage_ratio * self.storage_gb_per_s
-
-
-@dataclass(frozen=True)
-class ReadAheadConfig:
-    """The pinned memory through which pipeline "overlap_full" reads ahead of the link: `pieces` of `piece_bytes`."""
-
-    pieces: int = 8
-    piece_bytes: int = 2 * MIB
-
-    def __post_init__(self) -> None:
-        depth = f"2 to {MOST_QUEUE_DEPTH}"
-        require(2 <= self.pieces <= MOST_QUEUE_DEPTH, f"device.read_ahead.pieces={self.pieces}", depth)
-        require(self.piece_bytes > 0, f"device.read_ahead.piece_bytes={self.piece_bytes}", "more than 0 bytes")
-
-
-@dataclass(frozen=True)
-class DeviceConfig:
-    """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute).
-
-    `pace` is the stated speed of link "paced"; `read_ahead` serves pipeline "overlap_full" alone.
-    """
-
-    name: str
-    link: Literal["host", "cuda", "paced", "shared"] = "host"
-    pace: LinkPace | None = None
-    gpu: GpuConfig | None = None
-    copy_threads: int = 2
-    read_ahead: ReadAheadConfig = field(default_factory=ReadAheadConfig)
-
-    def __post_init__(self) -> None:
-        require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
-        if (self.link == "paced") != (self.pace is not None):
-            raise ConfigurationError(
-                f"device.link={self.link} does not go with device.pace={self.pace}; "
-                "link=paced needs the pace of the link, and no other link has one"
-            )
-
-
-@dataclass(frozen=True)
 class RunConfig:
     """Everything the engine needs to know about one run."""
 
@@ -341,22 +180,3 @@ class RunConfig:
         if not isinstance(data, Mapping):
             raise ConfigurationError(f"{path} holds {type(data).__name__}, expected a mapping of sections")
         return cls.from_mapping(data)
-
-
-__all__ = [
-    "GB",
-    "GIB",
-    "KIB",
-    "MIB",
-    "DeviceConfig",
-    "GpuConfig",
-    "LinkPace",
-    "ModelConfig",
-    "Pipeline",
-    "ReadAheadConfig",
-    "RecordsConfig",
-    "RunConfig",
-    "StorageConfig",
-    "VariantConfig",
-    "WorkloadConfig",
-]

@@ -14,11 +14,12 @@ from typing import Any, Protocol
 
 import torch
 
-from dualblade.config import GB, DeviceConfig, LinkPace
 from dualblade.cuda_link import CudaLink
+from dualblade.device_config import DeviceConfig, LinkPace
 from dualblade.errors import ConfigurationError
 from dualblade.pinned import PinnedBuffer
 from dualblade.transfer import Finish
+from dualblade.units import GB
 
 _PR_SET_TIMERSLACK = 29  # linux/prctl.h
 _libc = ctypes.CDLL(None, use_errno=True)

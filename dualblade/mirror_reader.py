@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import Future
 
-from dualblade.config import ReadAheadConfig
+from dualblade.device_config import ReadAheadConfig
 from dualblade.ledger import Ledger
 from dualblade.link import Link
 from dualblade.pinned import PinnedBuffer

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from dualblade.config import StorageConfig
 from dualblade.extents import LbaMap, Piece, Span, bind, pieces
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement, locate
+from dualblade.storage_config import StorageConfig
 from dualblade.target import open_target
 from dualblade.transfer import Finish
 from dualblade.uring import DeviceClock, Mirror, Op, OpStats, Pending, Ring

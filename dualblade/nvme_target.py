@@ -6,9 +6,9 @@ import os
 import stat
 
 from dualblade.claim import Claim
-from dualblade.config import StorageConfig
 from dualblade.deallocation import Deallocation
 from dualblade.leftovers import Record
+from dualblade.storage_config import StorageConfig
 
 
 class NvmeTarget:

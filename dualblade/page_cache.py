@@ -18,12 +18,12 @@ from pathlib import Path
 
 import torch
 
-from dualblade.config import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.page_residency import resident_bytes
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement, locate
+from dualblade.storage_config import StorageConfig
 
 _EVICT_TRIES = 3
 _RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these

@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from dualblade.config import ReadAheadConfig
+from dualblade.device_config import ReadAheadConfig
 from dualblade.extents import Piece
 from dualblade.ledger import Ledger
 from dualblade.link import Link

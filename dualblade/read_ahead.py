@@ -11,7 +11,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Protocol
 
-from dualblade.config import ReadAheadConfig
+from dualblade.device_config import ReadAheadConfig
 from dualblade.ledger import Ledger
 from dualblade.link import Link
 from dualblade.mirror_reader import MirrorReader

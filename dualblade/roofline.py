@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dualblade.config import GpuConfig, ModelConfig, RunConfig
+from dualblade.config import ModelConfig, RunConfig
+from dualblade.device_config import GpuConfig
 from dualblade.geometry import DTYPE_BYTES
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from types import TracebackType
 
 import torch
 
-from dualblade.config import ReadAheadConfig, StorageConfig, VariantConfig
+from dualblade.config import VariantConfig
+from dualblade.device_config import ReadAheadConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.io_log import Operation
@@ -19,39 +20,18 @@ from dualblade.link import Link, link_to
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
-from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state
+from dualblade.pinned import PinnedState, pinned_state
 from dualblade.pipeline import CopyThreads
 from dualblade.placement import Placement
 from dualblade.read_ahead import ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
+from dualblade.slot import Slot
+from dualblade.storage_config import StorageConfig
 from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
 from dualblade.transfer import Moment, Path, Queueing, Transfer
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
 QUEUED_STORES = 4
-
-
-class _Slot:
-    """Device memory for one layer's K and V, `[capacity, B, H, D]` each, and what is being loaded into it."""
-
-    def __init__(self, size_bytes: int, device: torch.device, *, shared: bool) -> None:
-        self.buffers = [PinnedBuffer(size_bytes) for _ in ("k", "v")] if shared else []
-        self.memory = [buffer.data for buffer in self.buffers] or [
-            torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")
-        ]
-        self.layer: int | None = None
-        self.rows = range(0)
-        self.loads: Sequence[Future[None]] = ()
-
-    def wait(self) -> None:
-        """Until K and V are there; raises what went wrong with them."""
-        for load in self.loads:
-            load.result()
-
-    def empty(self) -> None:
-        """Let what is on its way arrive, or fail, and forget it."""
-        wait(self.loads)
-        self.layer, self.loads = None, ()
 
 
 class KVStore:
@@ -89,7 +69,7 @@ class KVStore:
             self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
         slot_bytes = geometry.largest_tensor_bytes + 2 * storage.lba_bytes  # reads that land in it bring whole blocks
         shared = self.link.shares_memory
-        self._slots = [_Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, geometry.n_layers))]
+        self._slots = [Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, geometry.n_layers))]
         self._current = self._slots[0]
         self._stores: deque[Future[None]] = deque()
 
@@ -183,7 +163,7 @@ class KVStore:
             rows = len(slot.rows) + room_tokens
             return self._view(slot, TensorId(layer, "k"), rows), self._view(slot, TensorId(layer, "v"), rows)
 
-    def _await(self, slot: _Slot) -> None:
+    def _await(self, slot: Slot) -> None:
         try:
             with self.activity.waiting_for("read"):
                 slot.wait()
@@ -276,15 +256,15 @@ class KVStore:
             )
         return rows
 
-    def _find(self, layer: int) -> _Slot | None:
+    def _find(self, layer: int) -> Slot | None:
         """The slot that holds, or will hold, the layer's tokens as they are now."""
         wanted = self.geometry.visible_rows(layer, self.lengths[layer])
         return next((slot for slot in self._slots if slot.layer == layer and slot.rows == wanted), None)
 
-    def _spare(self) -> _Slot:
+    def _spare(self) -> Slot:
         return next((slot for slot in self._slots if slot is not self._current), self._current)
 
-    def _load(self, layer: int, slot: _Slot) -> None:
+    def _load(self, layer: int, slot: Slot) -> None:
         slot.empty()
         slot.layer = layer
         slot.rows = self.geometry.visible_rows(layer, self.lengths[layer])
@@ -315,7 +295,7 @@ class KVStore:
             return [self._ahead.load(transfer, self._threads.last_write(transfer.tensor)) for transfer in transfers]
         return self._threads.load(transfers, before, stagger=strategy == "cross")
 
-    def _view(self, slot: _Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
+    def _view(self, slot: Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
         start_byte = self._path(tensor).lead_bytes(tensor, slot.rows.start) if slot.buffers else 0
         end_byte = start_byte + n_rows * self.geometry.row_bytes(tensor)
         memory = slot.memory[tensor.kind == "v"][start_byte:end_byte]

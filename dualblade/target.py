@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Protocol
 
 from dualblade.block_target import BlockTarget
-from dualblade.config import StorageConfig
 from dualblade.deallocation import Deallocation
 from dualblade.direct_io import check_direct, is_direct, no_direct_io, refuse_memory_file_system
 from dualblade.errors import StorageError
 from dualblade.nvme_target import NvmeTarget
 from dualblade.page_residency import resident_bytes
+from dualblade.storage_config import StorageConfig
 
 
 class Target(Protocol):

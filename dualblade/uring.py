@@ -11,8 +11,8 @@ from typing import Literal
 
 from dualblade import nvme_status
 from dualblade._uring_native import ffi, lib
-from dualblade.config import PaceConfig
 from dualblade.errors import StorageError
+from dualblade.storage_config import PaceConfig
 
 Op = Literal["read", "write"]
 

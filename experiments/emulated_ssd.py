@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from dualblade.config import GB, MIB
 from dualblade.errors import ConfigurationError
 from dualblade.sections import read_section
+from dualblade.units import GB, MIB
 from experiments.errors import MachineError
 
 SECTION = "emulated_ssd"

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from dualblade.config import KIB, MIB, RunConfig, StorageConfig
+from dualblade.config import RunConfig
 from dualblade.errors import ConfigurationError
 from dualblade.sections import read_section, require
+from dualblade.storage_config import StorageConfig
+from dualblade.units import KIB, MIB
 from experiments import fio
 from experiments.guest_settings import GuestSettings
 from experiments.point import repetition

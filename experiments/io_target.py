@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualblade.claim import Claim
-from dualblade.config import MIB, StorageConfig
 from dualblade.errors import StorageError
 from dualblade.page_residency import resident_bytes
+from dualblade.storage_config import StorageConfig
+from dualblade.units import MIB
 from experiments import fio, loop_device
 from experiments.io_point import IoPath
 from experiments.journal import Journal

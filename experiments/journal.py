@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dualblade import claim
-from dualblade.config import StorageConfig
+from dualblade.storage_config import StorageConfig
 from experiments import cgroup
 from experiments.errors import MachineError
 

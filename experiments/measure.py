@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualblade.config import GB
 from dualblade.errors import BudgetError, DualBladeError
+from dualblade.units import GB
 from experiments import environment
 from experiments.block_device import readahead
 from experiments.caches import drop_caches

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualblade.config import GB, RunConfig, StorageConfig
+from dualblade.config import RunConfig
 from dualblade.errors import ConfigurationError
 from dualblade.sections import fits
+from dualblade.storage_config import StorageConfig
+from dualblade.units import GB
 from experiments import environment
 from experiments.guest_settings import GuestSettings
 from experiments.tracing import TraceSettings

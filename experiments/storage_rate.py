@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualblade.config import MIB, RunConfig, StorageConfig
+from dualblade.config import RunConfig
 from dualblade.errors import ConfigurationError
+from dualblade.storage_config import StorageConfig
+from dualblade.units import MIB
 from experiments import fio, huge_pages, io_target
 from experiments.io_point import IoPath
 from experiments.io_target import IoTarget

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualblade.config import RunConfig, StorageConfig
+from dualblade.config import RunConfig
 from dualblade.mounts import mount_of, read_mounts
 from dualblade.sections import read_section, require
+from dualblade.storage_config import StorageConfig
 from experiments.block_device import BlockDevice, backing_device
 from experiments.engine import enter
 from experiments.errors import MachineError, RunError

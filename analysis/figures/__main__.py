@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
+from analysis.documents import ResultsError
 from analysis.figures import (
     access_pattern,
     device_latency_table,
@@ -34,7 +35,7 @@ from analysis.figures import (
     wrangling,
     wrangling_records,
 )
-from analysis.load import DEFAULT_RESULTS, Results, ResultsError, find_runs, load
+from analysis.load import DEFAULT_RESULTS, Results, find_runs, load
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError

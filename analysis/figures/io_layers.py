@@ -14,9 +14,10 @@ from matplotlib.ticker import PercentFormatter
 from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import KINDS, load_device_io
 from analysis.device_metrics import busy_rate
+from analysis.documents import ResultsError
 from analysis.layers import FILE_NAME, LAYERS, is_split, layer_us, seen_share
 from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, ResultsError
+from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
 from analysis.traced import traced
 

@@ -11,9 +11,9 @@ from analysis.change import TURN, VARIANT, changes
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.device_io import has_device_io, load_device_io
 from analysis.device_metrics import by_depth, device_metrics
+from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent, share
-from analysis.load import ResultsError
 from analysis.selection import comparable
 from analysis.stats import interval
 

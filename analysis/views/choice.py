@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis import kv_io
-from analysis.load import Results, ResultsError
+from analysis.documents import ResultsError
+from analysis.load import Results
 from analysis.selection import OWN, comparable, limited, of_testbed
 
 

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
-from analysis.load import ResultsError
+from analysis.documents import ResultsError
 from analysis.views.choice import describe
 from traces.schema import FILE_NAME, read
 

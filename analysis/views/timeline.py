@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis import kv_io
-from analysis.load import ResultsError
+from analysis.documents import ResultsError
 from analysis.views.choice import describe
 
 STORAGE_READ, STORAGE_WRITE, LINK, COMPUTE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from dualblade import leftovers, nvme_command
-from dualblade.config import MIB, StorageConfig
 from dualblade.errors import StorageError
 from dualblade.extents import LbaMap, bind
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.nvme_target import NvmeTarget
+from dualblade.storage_config import StorageConfig
+from dualblade.units import MIB
 from dualblade.uring import Op, Ring
 
 TRACING = Path("/sys/kernel/tracing")

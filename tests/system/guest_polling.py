@@ -15,8 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualblade.config import MIB, StorageConfig
 from dualblade.namespace import find
+from dualblade.storage_config import StorageConfig
+from dualblade.units import MIB
 from tests.system.guest_direct_path import Memory, read_raw, ring_on, target_for, tracing, transfer
 
 SIZE_BYTES = 4 * MIB

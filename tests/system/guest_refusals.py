@@ -16,9 +16,9 @@ from typing import Any
 
 from dualblade import ownership
 from dualblade.claim import Claim
-from dualblade.config import StorageConfig
 from dualblade.errors import DualBladeError
 from dualblade.namespace import find
+from dualblade.storage_config import StorageConfig
 
 DM_NAME = "dualblade-test"
 

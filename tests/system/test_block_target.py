@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import MIB, StorageConfig, VariantConfig
+from dualblade.config import VariantConfig
 from dualblade.errors import ConfigurationError, DualBladeError, StorageError
 from dualblade.geometry import KVGeometry
+from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
+from dualblade.units import MIB
 
 GEOMETRY = KVGeometry.uniform(3, 2, 60, batch_size=3, capacity_tokens=40)
 DIRECT = VariantConfig("nvme_direct_only", 0, "direct")

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from analysis import evidence, kv_io
 from analysis.claims import judge, read_claims, to_json
+from analysis.documents import ResultsError
 from analysis.figures.__main__ import FIGURES
 from analysis.judges import JUDGES
-from analysis.load import ResultsError
 from analysis.report import gallery, tables
 from analysis.report.__main__ import main as report
 from tests.unit.analysis_results import write_run, write_sweep

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import DeviceConfig, LinkPace, ReadAheadConfig, StorageConfig, VariantConfig
+from dualblade.config import VariantConfig
+from dualblade.device_config import DeviceConfig, LinkPace, ReadAheadConfig
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry
 from dualblade.link import HostLink, Link, PacedLink, link_to, open_link
 from dualblade.pinned import PinnedBuffer
+from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")

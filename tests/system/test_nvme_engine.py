@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from dualblade.config import MIB
+from dualblade.units import MIB
 from experiments.emulated_ssd import EmulatedSsd
 from experiments.engine import Event
 from experiments.guest import Guest

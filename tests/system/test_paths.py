@@ -11,13 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dualblade.config import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
 from dualblade.page_residency import mincore_bytes, resident_bytes
 from dualblade.pinned import PinnedBuffer, pinned_state
+from dualblade.storage_config import StorageConfig
 
 LAYERS = 2
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from dualblade.config import DeviceConfig, GpuConfig, LinkPace, ModelConfig, RunConfig, StorageConfig, WorkloadConfig
+from dualblade.config import ModelConfig, RunConfig, WorkloadConfig
+from dualblade.device_config import DeviceConfig, GpuConfig, LinkPace
 from dualblade.link import open_link
 from dualblade.replay import Replay
+from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
 from dualblade.variants import VARIANTS
 

@@ -16,9 +16,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dualblade.config import PaceConfig
 from dualblade.errors import StorageError
 from dualblade.pinned import PinnedBuffer
+from dualblade.storage_config import PaceConfig
 from dualblade.uring import DeviceClock, Mirror, Op, Ring
 
 BLOCK = 4096

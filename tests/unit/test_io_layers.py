@@ -13,9 +13,10 @@ import pytest
 
 from analysis import layers, style
 from analysis.device_io import DECODE_READ, DECODE_WRITE, load_device_io
+from analysis.documents import ResultsError
 from analysis.figures import device_latency_table
 from analysis.figures import io_layers as figure
-from analysis.load import ResultsError, load
+from analysis.load import load
 from analysis.metrics import with_metrics
 from tests.unit.device_traces import write_trace, write_traced_run
 from traces import io_layers

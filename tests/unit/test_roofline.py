@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dualblade.config import GpuConfig, ModelConfig
+from dualblade.config import ModelConfig
+from dualblade.device_config import GpuConfig
 from dualblade.roofline import layer_s
 
 OPT_6_7B = ModelConfig("opt_6_7b", 32, 32, 32, 128, 4096, 16384, 2)

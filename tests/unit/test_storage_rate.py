@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dualblade.config import LinkPace, StorageConfig
+from dualblade.device_config import LinkPace
 from dualblade.errors import ConfigurationError
+from dualblade.storage_config import StorageConfig
 from experiments import storage_rate
 from experiments.io_target import IoTarget
 from experiments.journal import Journal

@@ -10,8 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis import kv_io, metrics
+from analysis.documents import ResultsError
 from analysis.figures import hit_rate
-from analysis.load import Results, ResultsError, load
+from analysis.load import Results, load
 from analysis.views import lba, residency, timeline
 from analysis.views.choice import one_run
 from traces.errors import TraceError

@@ -1,0 +1,3 @@
+"""Units of sizes."""
+
+KIB, MIB, GIB, GB = 2**10, 2**20, 2**30, 10**9
