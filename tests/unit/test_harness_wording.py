@@ -23,6 +23,17 @@ def choices(group: str) -> list[str]:
         (["+experiment=foo"], f"experiment=foo is not known; use one of {', '.join(choices('experiment'))}"),
         (["memory=4"], "memory is not a setting; did you mean memory_gb?"),
         (["storage.queue_dept=4"], "storage.queue_dept is not a setting; did you mean storage.queue_depth?"),
+        (["pipeline=cross"], "pipeline is not a setting; did you mean variant.pipeline?"),
+        (["storage.pace.speed=4"], "storage.pace.speed is not a setting; nor is storage.pace"),
+        (
+            ["storage.pace.read_gb_per_s=4"],
+            "storage.pace.read_gb_per_s is not a setting here; "
+            "it belongs to storage=paced or paced_ssd_a or paced_ssd_b",
+        ),
+        (
+            ["emulated_ssd.read_mb_per_s=4"],
+            "emulated_ssd.read_mb_per_s is not a setting here; it belongs to storage=ssd_a or ssd_b",
+        ),
         (["storage=block"], "storage.block_device has no value; give it one, as in storage.block_device=VALUE"),
     ],
 )
