@@ -13,6 +13,7 @@ reads nothing meanwhile.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -31,8 +32,18 @@ from dualblade.transfer import Path, Transfer
 class _Place:
     """Where a load stands in its layer: it may read from storage once `turn` is set, and sets `on_link` itself."""
 
+    staggered: bool
     turn: threading.Event | None = None
     on_link: threading.Event = field(default_factory=threading.Event)
+
+    def go_on_link(self) -> None:
+        """It is the next load's turn, whose thread gets to read first even if the kernel wakes it on this one's core.
+
+        Else, where the CPU does the copying, storage would idle until the copy is done: measured, for a millisecond.
+        """
+        self.on_link.set()
+        if self.staggered:
+            os.sched_yield()
 
 
 class CopyThreads:
@@ -79,7 +90,7 @@ class CopyThreads:
         loads: list[Future[None]] = []
         last: _Place | None = None
         for transfer in transfers:
-            place = _Place(turn=last.on_link if last and stagger else None)
+            place = _Place(stagger, last.on_link if last and stagger else None)
             loads.append(self._submit_load(transfer, place, before))
             last = place
         return loads
@@ -152,7 +163,7 @@ class CopyThreads:
         data, watch = self._staged(transfer, thread), Stopwatch()
         with watch.on_storage(transfer.path, thread):
             transfer.path.read(transfer.tensor, transfer.rows, self.buffers[thread], thread)
-        place.on_link.set()
+        place.go_on_link()
         with watch.on_link():
             transfer.wait_for_compute()
             self._link.start_up(transfer.device, self._as_rows(data, transfer.tensor))()
