@@ -27,7 +27,7 @@ from experiments.points import AnyPoint, from_config
 from experiments.progress import display
 from experiments.results import Results, State
 from experiments.session import Session
-from experiments.sweep import CONF, plain, register_resolvers
+from experiments.sweep import CONF, in_rounds, plain, register_resolvers
 from experiments.testbed import current_fingerprint
 from experiments.wording import COMPLAINTS, sentence
 
@@ -41,6 +41,7 @@ def main() -> int:
     if all_experiments.FLAG in sys.argv:
         return all_experiments.run_all(sys.argv[1:])
     enter_scope(["-m", "experiments.run", *sys.argv[1:]])
+    sys.argv[1:] = in_rounds(sys.argv[1:])
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _end)
     register_resolvers()

@@ -40,6 +40,17 @@ def plain(config: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in values.items()}
 
 
+def in_rounds(words: Sequence[str]) -> list[str]:
+    """Words of a command line with its repetitions first, which is Hydra's outermost loop.
+
+    So a sweep measures every point once before any point again, and a machine that drifts meets all of them alike.
+    """
+    repetitions = [word for word in words if word.startswith("repetition=")]
+    others = [word for word in words if word not in repetitions]
+    first = next((number for number, word in enumerate(others) if "=" in word and word[0] != "-"), len(others))
+    return [*others[:first], *repetitions, *others[first:]]
+
+
 def count_points(config: DictConfig) -> int:
     """Points of the multirun whose composed configuration this is."""
     return len(_combinations(config))
@@ -55,7 +66,7 @@ def compose_points(overrides: Sequence[str]) -> list[dict[str, Any]]:
         config = compose("config", fixed, return_hydra_config=True)
         if config.hydra.mode != RunMode.MULTIRUN and len(fixed) == len(overrides):
             return [plain(config)]
-        config.hydra.overrides.task = list(overrides)
+        config.hydra.overrides.task = in_rounds(overrides)
         composed = functools.cache(lambda *choices: compose("config", list(choices)))
         return [_with_values(composed(*choices), values) for choices, values in map(_split, _combinations(config))]
 

@@ -12,11 +12,14 @@ import pytest
 import yaml
 
 from analysis.figures.__main__ import FIGURES
-from dualblade.config import GB, GIB, DeviceConfig, ModelConfig, StorageConfig, VariantConfig, WorkloadConfig
+from dualblade.config import ModelConfig, VariantConfig, WorkloadConfig
+from dualblade.device_config import DeviceConfig
 from dualblade.records import load_task
+from dualblade.storage_config import StorageConfig
+from dualblade.units import GB, GIB
 from experiments.point import Point
 from experiments.points import AnyPoint, from_config
-from experiments.sweep import CONF, compose_points
+from experiments.sweep import CONF, compose_points, in_rounds
 
 ALL = ["+experiment=all"]
 VARIANTS = ["baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade"]
@@ -212,3 +215,21 @@ def test_all_in_a_guest_is_on_its_ssds_alone(all_points: dict[str, list[dict[str
 def test_an_override_narrows_an_experiment() -> None:
     configs = compose_points(["+experiment=e2e_latency", "variant=baseline", "repetition=0"])
     assert len(configs) == len({config["memory_gb"] for config in configs}) > 7
+
+
+def test_every_point_is_measured_once_before_any_again() -> None:
+    configs = compose_points(["variant=baseline,dual_blade", "memory_gb=2,4", "repetition=0,1"])
+    assert [config["repetition"] for config in configs] == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "ordered"),
+    [
+        (["-m", "scale=16", "repetition=0,1"], ["-m", "repetition=0,1", "scale=16"]),
+        (["scale=16", "repetition=0,1", "-m"], ["repetition=0,1", "scale=16", "-m"]),
+        (["--config-dir", "conf", "-m", "repetition=0"], ["--config-dir", "conf", "-m", "repetition=0"]),
+        (["-m", "+experiment=pipeline"], ["-m", "+experiment=pipeline"]),
+    ],
+)
+def test_repetitions_are_the_outermost_loop(words: list[str], ordered: list[str]) -> None:
+    assert in_rounds(words) == ordered
