@@ -47,14 +47,18 @@ def measure_budget(reserved_bytes: int = 0, root: Path = Path("/")) -> Budget:
         BudgetError: `reserved_bytes` are not free.
     """
     available_bytes = parse_table((root / "proc/meminfo").read_text())["MemAvailable"] << 10
-    anonymous_bytes = parse_table((root / "proc/self/status").read_text())["RssAnon"] << 10
-    return least_room(memory_cgroups(root), available_bytes, anonymous_bytes, reserved_bytes)
+    return least_room(memory_cgroups(root), available_bytes, anonymous_bytes(root), reserved_bytes)
 
 
-def least_room(
-    groups: Sequence[MemoryCgroup], available_bytes: int, anonymous_bytes: int, reserved_bytes: int
-) -> Budget:
+def anonymous_bytes(root: Path = Path("/")) -> int:
+    """Anonymous memory of this process that is in use."""
+    return parse_table((root / "proc/self/status").read_text())["RssAnon"] << 10
+
+
+def least_room(groups: Sequence[MemoryCgroup], available_bytes: int, own_bytes: int, reserved_bytes: int) -> Budget:
     """B_pc of a process in the first of `groups`, each inside the next, on a system with `available_bytes`.
+
+    `own_bytes` is the process's anonymous memory.
 
     A budget of nothing is legal, since a plan may do without page cache.
     """
@@ -71,7 +75,7 @@ def least_room(
         b_pc_bytes=room.free_bytes - reserved_bytes,
         limit_bytes=room.limit_bytes,
         limited_by=room.limited_by,
-        process_bytes=innermost.process_bytes if innermost else anonymous_bytes,
+        process_bytes=innermost.process_bytes if innermost else own_bytes,
         reserved_bytes=reserved_bytes,
         system_available_bytes=available_bytes,
     )

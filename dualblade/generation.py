@@ -6,6 +6,8 @@ A model run makes the same calls of the same store as a replay; its compute is t
 from __future__ import annotations
 
 import ctypes
+import random
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, StoppingCriteria, StoppingCriteriaList
 
+from dualblade.budget import anonymous_bytes
 from dualblade.cache import StoredCache
 from dualblade.config import ModelConfig, RunConfig
 from dualblade.errors import ConfigurationError
@@ -91,13 +94,17 @@ class Generation:
         return generated[:, -n_tokens:]
 
     def _warm_up(self) -> None:
-        """Take, before memory is limited, all that a run will need: activations, logits, K and V on their way."""
-        geometry = self._model.geometry
-        tensor_bytes = geometry.largest_tensor_bytes
-        on_their_way = [torch.zeros(tensor_bytes, dtype=torch.uint8) for _ in range(QUEUED_STORES + 2)]
-        rehearsal = StoredCache(self._model.layers, _Rehearsal(geometry))
+        """Take, before memory is limited, all that a run will need: activations, logits, K and V on their way.
+
+        Where malloc finds room for a layer's activations depends on how many K and V before them are still to be
+        stored, so that a heap which sufficed once may not the next time. Measured, it grows by up to two thirds of what
+        the first pass took before any such order fits. So as much again is taken, and freed for whoever does not fit;
+        what the first pass has left free lies in one piece, or else is spare as well.
+        """
+        before_bytes = anonymous_bytes()
+        rehearsal = StoredCache(self._model.layers, _Rehearsal(self._model.geometry))
         self._generate(3, cache=rehearsal, prefill_chunk_size=None)  # chunks take less than this
-        del on_their_way
+        torch.ones(2 * max(0, anonymous_bytes() - before_bytes), dtype=torch.uint8)
 
 
 def load_libraries() -> None:
@@ -113,12 +120,17 @@ def keep_freed_memory() -> None:
 
 
 class _Rehearsal(Sequences):
-    """Sequences that are kept nowhere: attention gets zeros of the shapes and strides that a run will give it."""
+    """Sequences that are kept nowhere: attention gets zeros of the shapes and strides that a run will give it.
+
+    K and V are held as long as a storage that is now fast and now slow would let them.
+    """
 
     def __init__(self, geometry: KVGeometry) -> None:
         super().__init__(geometry.batch_size, geometry.capacity_tokens, _keep_nothing)
         self._geometry = geometry
         self._lengths = [0] * geometry.n_layers
+        self._to_store: deque[KeysValues] = deque()
+        self._storage = random.Random(0)
 
     def open(self, dtype: torch.dtype, device: torch.device) -> None:
         pass
@@ -132,6 +144,10 @@ class _Rehearsal(Sequences):
     def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> KeysValues:
         n_past, n_new = len(self.visible(layer)), keys.shape[2]
         self._lengths[layer] += n_new
+        self._to_store.append((keys, values))
+        most_layers = self._storage.randint(0, QUEUED_STORES // 2)
+        while len(self._to_store) > most_layers:
+            self._to_store.popleft()
         return (keys, values) if n_past == 0 else (_zeros(keys, n_past + n_new), _zeros(values, n_past + n_new))
 
 

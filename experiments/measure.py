@@ -34,6 +34,9 @@ from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
 # growth while files are written. Below it the kernel kills the process sooner or later.
 LEAST_BUDGET_BYTES = 8 << 20
+# What a process may grow by under its limit: a part of the budget, of which the kernel's account of the cached pages
+# alone takes 2.5 %, and what no budget is too small for.
+MOST_GROWTH, MOST_GROWTH_BYTES = 0.1, 2 << 20
 
 
 def measure(
@@ -175,6 +178,7 @@ class _Run:
         result = self.workspace.read_result()
         if engine.exit_code() or result is None:
             raise self._why(engine, group)
+        check_growth(self.record["cgroup"])
         return result
 
     def _why(self, engine: Engine, group: MemoryCgroup) -> RunError:
@@ -228,6 +232,21 @@ def check_budget(point: Point, budget_bytes: int, process_bytes: int) -> None:
         raise BudgetError(
             f"the limit leaves {budget_bytes:,} bytes for page cache and this machine has only {available_bytes:,} "
             "available, so the machine and not the limit would decide; lower memory_gb or raise scale"
+        )
+
+
+def check_growth(limits: Mapping[str, Any]) -> None:
+    """Refuse a run that had less page cache than it states, as the process kept growing under its limit.
+
+    Raises:
+        RunError: with what is missing.
+    """
+    budget_bytes = limits["budget_bytes"]
+    growth_bytes = limits["process_peak_bytes"] - limits["process_bytes"]
+    if budget_bytes is not None and growth_bytes > MOST_GROWTH * budget_bytes + MOST_GROWTH_BYTES:
+        raise RunError(
+            f"the process grew by {growth_bytes:,} bytes after its memory was limited, out of {budget_bytes:,} for "
+            "page cache, so the budget was not the one stated; run the point again, or raise memory_gb"
         )
 
 

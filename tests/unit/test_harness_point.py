@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from dualblade.errors import BudgetError, ConfigurationError
-from experiments.measure import LEAST_BUDGET_BYTES, check_budget
+from experiments.errors import RunError
+from experiments.measure import LEAST_BUDGET_BYTES, check_budget, check_growth
 from experiments.point import Point, Settings
 from experiments.sweep import compose_points
 
@@ -142,3 +143,21 @@ def test_the_limit_named_in_the_refusal_is_accepted(too_little: str) -> None:
 def test_a_limit_above_what_the_machine_has_is_refused() -> None:
     with pytest.raises(BudgetError, match="raise scale"):
         check_budget(point(), 1 << 60, 250_000_000)
+
+
+def limits(process_bytes: int, peak_bytes: int, budget_bytes: int | None) -> dict[str, int | None]:
+    return {"process_bytes": process_bytes, "process_peak_bytes": peak_bytes, "budget_bytes": budget_bytes}
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [limits(800, 790, 100), limits(8 * 10**8, 81 * 10**7, 10**8), limits(800, 810, 0), limits(800, 9000, None)],
+    ids=["shrunk", "a tenth", "a little", "no limit"],
+)
+def test_a_process_may_grow_by_a_tenth_of_its_budget(accepted: dict[str, int | None]) -> None:
+    check_growth(accepted)
+
+
+def test_a_process_that_took_its_page_cache_back_has_no_result() -> None:
+    with pytest.raises(RunError, match=r"grew by 38,400,000 bytes .* out of 66,000,000 for page cache"):
+        check_growth(limits(831_900_000, 870_300_000, 66_000_000))
