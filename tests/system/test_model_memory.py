@@ -15,13 +15,15 @@ from experiments.point import Point
 from experiments.sweep import compose_points
 
 CHECKOUT = Path(__file__).parents[2]
-MOST_GROWTH_BYTES = 8 << 20  # of which the heap's gaps take up to 5 MiB
+MOST_GROWTH_BYTES = 4 << 20
 WORDS = [
     "model=smollm2_135m",
-    "variant=dual_blade",
+    "variant=nvme_direct_only",
     "workload=text",
-    "workload.batch_size=48",  # logits alone take 9 MiB a step, K and V of a layer 0.6
-    "workload.prompt_tokens=8",
+    "workload.batch_size=24",
+    "workload.prompt_tokens=64",  # activations of 4.5 MiB and logits of as much, which have to find room again
+    "storage=paced",
+    "storage.pace.write_gb_per_s=0.01",  # so that K and V are held as long as they can be
     "budget_ratio=0.5",
     "decode_iterations=4",
 ]
