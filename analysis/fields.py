@@ -38,20 +38,23 @@ MAPPINGS = Kind("a list of mappings", lambda value: isinstance(value, list) and 
 STEPS = Kind("a list of iterations", lambda value: isinstance(value, list) and all(map(_is_step, value)))
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 
-REQUIRED: dict[str, Kind] = {
-    "config.variant.name": TEXT,
-    "config.model.name": TEXT,
-    "config.workload.name": TEXT,
-    "config.workload.batch_size": POSITIVE,
+# Of every run, and then of one of the engine, or of an I/O path by itself.
+REQUIRED_OF_ALL: dict[str, Kind] = {
     "config.storage.backend": TEXT,
-    "config.scale": POSITIVE,
-    "config.paper_overhead_gb": NUMBER,
     "config.testbed.name": TEXT,
     "config.repetition": COUNT,
     "environment.config_hash": TEXT,
     "environment.code_hash": TEXT,
     "environment.kernel": TEXT,
     "environment.started_at": TEXT,
+}
+REQUIRED: dict[str, Kind] = REQUIRED_OF_ALL | {
+    "config.variant.name": TEXT,
+    "config.model.name": TEXT,
+    "config.workload.name": TEXT,
+    "config.workload.batch_size": POSITIVE,
+    "config.scale": POSITIVE,
+    "config.paper_overhead_gb": NUMBER,
     "result.prefill_s": NUMBER,
     "result.decode_s": NUMBERS,
     "result.hit_rate.decode": NUMBER,
@@ -97,17 +100,10 @@ OPTIONAL: dict[str, Kind] = {
 }
 PARTS = ("compute_s", "storage_stall_s", "link_stall_s", "other_s")
 OPTIONAL |= {f"result.phases.{phase}.{name}": NUMBER for phase in ("prefill", "decode") for name in ("wall_s", *PARTS)}
-REQUIRED_OF_IO: dict[str, Kind] = {
+REQUIRED_OF_IO: dict[str, Kind] = REQUIRED_OF_ALL | {
     "config.io.path": TEXT,
     "config.io.op": TEXT,
     "config.io.size_mib": POSITIVE,
-    "config.storage.backend": TEXT,
-    "config.testbed.name": TEXT,
-    "config.repetition": COUNT,
-    "environment.config_hash": TEXT,
-    "environment.code_hash": TEXT,
-    "environment.kernel": TEXT,
-    "environment.started_at": TEXT,
     "result.target": TEXT,
     "result.buffers": TEXT,
     "result.cells": MAPPINGS,
