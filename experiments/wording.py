@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -12,9 +11,10 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from experiments.sweep import CONF
+
 # What Hydra raises while it composes; a ValueError for a choice that is a number.
 COMPLAINTS = (HydraException, OmegaConfBaseException, ValueError)
-CONF = Path(__file__).parents[1] / "conf"
 
 
 def sentence(error: Exception) -> str:
