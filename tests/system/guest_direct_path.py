@@ -13,6 +13,7 @@ import mmap
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -235,16 +236,32 @@ def error_of(action: Callable[[], None]) -> str | None:
 
 @contextlib.contextmanager
 def tracing() -> Iterator[list[str]]:
-    """Lines of nvme_setup_cmd, as the kernel's own trace has them, for commands that are sent inside the block."""
+    """Lines of nvme_setup_cmd, as the kernel's own trace has them, for commands that are sent inside the block.
+
+    The trace has those of every partition; the file systems beside ours are kept from sending any.
+    """
     lines: list[str] = []
-    (TRACING / "trace").write_text("")
-    EVENT.write_text("1")
-    try:
-        yield lines
-    finally:
-        EVENT.write_text("0")
-        text = (TRACING / "trace").read_text()
-        lines.extend(line.partition("nvme_setup_cmd: ")[2] for line in text.splitlines() if "nvme_setup_cmd: " in line)
+    with frozen_file_systems():
+        (TRACING / "trace").write_text("")
+        EVENT.write_text("1")
+        try:
+            yield lines
+        finally:
+            EVENT.write_text("0")
+            text = (TRACING / "trace").read_text()
+    lines.extend(line.partition("nvme_setup_cmd: ")[2] for line in text.splitlines() if "nvme_setup_cmd: " in line)
+
+
+@contextlib.contextmanager
+def frozen_file_systems() -> Iterator[None]:
+    """Those on NVMe devices, which send commands of their own: ext4 reads its block bitmaps seconds after the mount."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    folders = [folder for device, folder, *_ in mounts if device.startswith("/dev/nvme")]
+    with contextlib.ExitStack() as stack:
+        for folder in folders:
+            subprocess.run(["fsfreeze", "--freeze", folder], check=True)
+            stack.callback(subprocess.run, ["fsfreeze", "--unfreeze", folder], check=True)
+        yield
 
 
 if __name__ == "__main__":

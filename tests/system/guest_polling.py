@@ -38,13 +38,13 @@ def moved(serial: str, lba_bytes: int, records: str, iopoll: bool) -> dict[str, 
     block_device, memory, content = find(serial).block_device, Memory(SIZE_BYTES), random.randbytes(SIZE_BYTES)
     unpolled = dataclasses.replace(storage, iopoll=False)
     with target_for(unpolled, SIZE_BYTES) as target, ring_on(storage, target, SIZE_BYTES) as ring:
-        before = interrupts(block_device.name)
         with tracing() as commands:
+            before = interrupts(block_device.name)
             memory.data[:] = content
             transfer(ring, "write", memory, target.first_byte, SIZE_BYTES)
             memory.data[:] = bytes(SIZE_BYTES)
             transfer(ring, "read", memory, target.first_byte, SIZE_BYTES)
-        interrupted = interrupts(block_device.name) - before
+            interrupted = interrupts(block_device.name) - before
         same = [memory.data[:] == content, read_raw(target, storage, target.first_byte, SIZE_BYTES) == content]
     queues = [int(found[1]) for line in commands if (found := QUEUE.search(line))]
     types = {turn: kind_of(block_device.name, turn) for turn in set(queues)}
