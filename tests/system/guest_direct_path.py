@@ -254,11 +254,11 @@ def tracing() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def frozen_file_systems() -> Iterator[None]:
-    """Those on NVMe devices, which send commands of their own: ext4 reads its block bitmaps seconds after the mount."""
+    """Those on the NVMe devices present, which send commands of their own: ext4 reads block bitmaps after the mount."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    folders = [folder for device, folder, *_ in mounts if device.startswith("/dev/nvme")]
+    folders = {device: folder for device, folder, *_ in mounts if device.startswith("/dev/nvme")}
     with contextlib.ExitStack() as stack:
-        for folder in folders:
+        for folder in (folder for device, folder in folders.items() if Path(device).exists()):
             subprocess.run(["fsfreeze", "--freeze", folder], check=True)
             stack.callback(subprocess.run, ["fsfreeze", "--unfreeze", folder], check=True)
         yield
