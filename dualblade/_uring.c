@@ -47,6 +47,7 @@ struct db_transfer {
     uint64_t stride;        /* of a mirrored transfer's slots in its staging */
     struct db_mirror mirror;
     bool write, mirrored;
+    bool kept;              /* the kernel kept commands of it that it was asked to give back */
     unsigned in_flight;
     int error;              /* first failure; nothing new is issued after it */
     struct db_result result;
@@ -345,7 +346,7 @@ static void settle(struct db_ring *ring, unsigned slot)
     ring->in_flight--;
     t->in_flight--;
     if (bytes) {
-        if (t->mirrored)
+        if (t->mirrored && !t->error) /* of a transfer that failed, the mirror may be another's by now */
             reflect(command, bytes);
         t->result.moved += bytes;
         command->buffer += bytes;
@@ -499,8 +500,11 @@ static void cancel_all(struct db_ring *ring, int error)
         io_uring_prep_cancel(sqe, NULL, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
         sqe->user_data = CANCEL_DATA;
     }
-    while (ring->in_flight && wait_for_some(ring, CANCEL_GRACE_NS) == 0)
+    uint64_t now = now_ns(), give_up_ns = now + CANCEL_GRACE_NS;
+    for (; ring->in_flight && now < give_up_ns && wait_for_some(ring, give_up_ns - now) == 0; now = now_ns())
         ;
+    for (struct db_transfer *t = ring->first; t; t = t->next)
+        t->kept = t->in_flight != 0;
 }
 
 static void forget(struct db_ring *ring, struct db_transfer *transfer)
@@ -519,7 +523,7 @@ static void forget(struct db_ring *ring, struct db_transfer *transfer)
 
 int db_wait(struct db_ring *ring, struct db_transfer *t, uint64_t timeout_ns, struct db_result *result)
 {
-    while (t->in_flight || (t->issued < t->bytes && !t->error)) {
+    while ((t->in_flight && !t->kept) || (t->issued < t->bytes && !t->error)) {
         issue_all(ring);
         int rc = ring->in_flight ? wait_for_some(ring, timeout_ns) : 0;
         if (rc < 0) {

@@ -76,7 +76,8 @@ class Ledger:
         self._log(transfer, thread, "read", watch)
 
     def crop(self, tensor: TensorId, n_rows: int) -> None:
-        """Rows from `n_rows` on are no longer there."""
+        """Rows from `n_rows` on are no longer there. Raises IntegrityError unless all before them are."""
+        self._readable.check(tensor, range(n_rows))
         self._readable.crop(tensor, n_rows)
 
     def _log(self, transfer: Transfer, thread: int, op: Op, watch: Stopwatch) -> None:

@@ -94,7 +94,7 @@ class NvmeDirect:
         pending = self._start("write", buffer, span, thread)
 
         def finish() -> None:
-            self._wait(pending, thread)
+            self._wait(pending, buffer, thread)
             self._tails[tensor] = tail
 
         return finish
@@ -102,7 +102,7 @@ class NvmeDirect:
     def start_read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> Finish:
         """Queue a `read` behind the thread's other transfers; it is done when the call that this returns comes back."""
         pending = self._start("read", buffer, self._span(tensor, rows), thread)
-        return lambda: self._wait(pending, thread)
+        return lambda: self._wait(pending, buffer, thread)
 
     def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]:
         """Rows in pieces that can be read one by one."""
@@ -111,7 +111,7 @@ class NvmeDirect:
     def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish:
         """Queue a piece's read to `at_byte` of the buffer, as `start_read` does."""
         pending = self._start("read", buffer, piece, thread, at_byte=at_byte)
-        return lambda: self._wait(pending, thread)
+        return lambda: self._wait(pending, buffer, thread)
 
     def start_mirrored(
         self, tensor: TensorId, rows: range, buffer: PinnedBuffer, device: torch.Tensor, thread: int
@@ -124,7 +124,7 @@ class NvmeDirect:
         rows_bytes = len(rows) * self._geometry.row_bytes(tensor)
         mirror = Mirror(device.data_ptr(), span.lead_bytes, rows_bytes, buffer.size_bytes)
         pending = self._start("read", buffer, span, thread, mirror)
-        return lambda: self._wait(pending, thread)
+        return lambda: self._wait(pending, buffer, thread)
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
@@ -132,7 +132,7 @@ class NvmeDirect:
         tail_bytes = end_byte % self._storage.lba_bytes
         if tail_bytes:
             span = self.lba_map.span(tensor, end_byte - tail_bytes, end_byte)
-            self._wait(self._start("read", buffer, span, thread), thread)
+            self._wait(self._start("read", buffer, span, thread), buffer, thread)
         self._tails[tensor] = buffer.data[:tail_bytes].clone()
 
     def _span(self, tensor: TensorId, rows: range) -> Span:
@@ -151,15 +151,19 @@ class NvmeDirect:
         return self._rings[thread].start(
             op,
             buffer,
-            buffer.address + at_byte,
+            buffer.data.data_ptr() + at_byte,
             span.offset_bytes,
             span.size_bytes,
             self.target.chunk_bytes,
             mirror,
         )
 
-    def _wait(self, pending: Pending, thread: int) -> None:
-        self._rings[thread].wait(pending, self._storage.timeout_s)
+    def _wait(self, pending: Pending, buffer: PinnedBuffer, thread: int) -> None:
+        try:
+            self._rings[thread].wait(pending, self._storage.timeout_s)
+        finally:
+            if pending.in_doubt:
+                buffer.give_up()
 
     def stats(self, op: Op) -> OpStats:
         """What all threads' rings have done together."""

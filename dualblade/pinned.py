@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dualblade.errors import BudgetError
+from dualblade.errors import BudgetError, StorageError
 
 HUGE_PAGE_BYTES = 2 << 20
 
@@ -34,15 +34,15 @@ class PinnedState:
 
 
 class PinnedBuffer:
-    """`size_bytes` of touched, page-locked memory, aligned to a huge page; `data` is its uint8 tensor."""
+    """`size_bytes` of touched, page-locked memory, aligned to a huge page."""
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
         self._mapping = self._map(self.size_bytes + HUGE_PAGE_BYTES)
         whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         start = -whole.data_ptr() % HUGE_PAGE_BYTES
-        self.data = whole[start : start + self.size_bytes]
-        self.data.zero_()
+        self._data = whole[start : start + self.size_bytes].zero_()
+        self._given_up = False
         self.locked = _libc.mlock(self.address, self.size_bytes) == 0
 
     @staticmethod
@@ -59,8 +59,26 @@ class PinnedBuffer:
         return mapping
 
     @property
+    def data(self) -> torch.Tensor:
+        """Its bytes, uint8.
+
+        Raises:
+            StorageError: it was given up.
+        """
+        if self._given_up:
+            raise StorageError(
+                "the device still owes answers to commands that were given up, and may write to the memory that this "
+                "transfer needs; close the cache and make it anew"
+            )
+        return self._data
+
+    def give_up(self) -> None:
+        """Nobody may use the bytes any more: the kernel has commands on them that did not come back."""
+        self._given_up = True
+
+    @property
     def address(self) -> int:
-        return self.data.data_ptr()
+        return self._data.data_ptr()
 
 
 def pinned_state(buffers: list[PinnedBuffer]) -> PinnedState:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -24,6 +24,7 @@ import torch
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.ledger import Ledger, Stopwatch
 from dualblade.link import Link, precise_sleep
+from dualblade.outcomes import await_all
 from dualblade.pinned import PinnedBuffer
 from dualblade.transfer import Path, Transfer
 
@@ -100,7 +101,7 @@ class CopyThreads:
         thread = self._thread(transfer.tensor)
 
         def task() -> None:
-            wait(before)
+            await_all(before)
             self._load(transfer, thread, place)
 
         load = self._submit(transfer.tensor, thread, task)
@@ -108,8 +109,12 @@ class CopyThreads:
         return load
 
     def crop(self, path: Path, tensor: TensorId, n_rows: int) -> Future[None]:
-        """Queue the forgetting of all rows from `n_rows` on."""
+        """Queue the forgetting of all rows from `n_rows` on, when everything queued before has come to its end.
+
+        What went wrong with the rows that go is forgotten with them.
+        """
         thread = self._thread(tensor)
+        self._last_write.pop(tensor, None)
 
         def task() -> None:
             self._ledger.crop(tensor, n_rows)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 
 import torch
 
+from dualblade.outcomes import await_all, finish
 from dualblade.pinned import PinnedBuffer
 
 
@@ -15,19 +16,29 @@ class Slot:
 
     def __init__(self, size_bytes: int, device: torch.device, *, shared: bool) -> None:
         self.buffers = [PinnedBuffer(size_bytes) for _ in ("k", "v")] if shared else []
-        self.memory = [buffer.data for buffer in self.buffers] or [
-            torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")
-        ]
+        self._memory = [] if shared else [torch.zeros(size_bytes, dtype=torch.uint8, device=device) for _ in ("k", "v")]
         self.layer: int | None = None
         self.rows = range(0)
         self.loads: Sequence[Future[None]] = ()
+
+    @property
+    def memory(self) -> list[torch.Tensor]:
+        """Bytes for K and for V."""
+        return self._memory or [buffer.data for buffer in self.buffers]
 
     def wait(self) -> None:
         """Until K and V are there; raises what went wrong with them."""
         for load in self.loads:
             load.result()
 
+    def settle(self) -> Exception | None:
+        """Wait as `wait` does; what went wrong leaves the slot empty."""
+        error = finish(self.loads)
+        if error:
+            self.empty()
+        return error
+
     def empty(self) -> None:
         """Let what is on its way arrive, or fail, and forget it."""
-        wait(self.loads)
+        await_all(self.loads)
         self.layer, self.loads = None, ()

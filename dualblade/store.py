@@ -18,6 +18,7 @@ from dualblade.io_log import Operation
 from dualblade.ledger import Ledger
 from dualblade.link import Link, link_to
 from dualblade.nvme_direct import NvmeDirect
+from dualblade.outcomes import finish
 from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
 from dualblade.pinned import PinnedState, pinned_state
@@ -63,15 +64,24 @@ class KVStore:
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
         self._ledger = Ledger(geometry, checksum=storage.checksum)
-        self._threads = CopyThreads(geometry, self.link, self._ledger, copy_threads, storage.lba_bytes)
-        self._ahead: ReadAhead | None = None
-        if read_ahead:
-            self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
-        slot_bytes = geometry.largest_tensor_bytes + 2 * storage.lba_bytes  # reads that land in it bring whole blocks
-        shared = self.link.shares_memory
-        self._slots = [Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, geometry.n_layers))]
-        self._current = self._slots[0]
         self._stores: deque[Future[None]] = deque()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.link.close)
+            self._threads = CopyThreads(geometry, self.link, self._ledger, copy_threads, storage.lba_bytes)
+            undo.callback(self._threads.close)
+            self._ahead: ReadAhead | None = None
+            if read_ahead:
+                self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
+                undo.callback(self._ahead.close)
+            self._slots = self._make_slots()
+            undo.pop_all()
+        self._current = self._slots[0]
+
+    def _make_slots(self) -> list[Slot]:
+        """Two, for the layer in use and the next; reads that land in one bring whole blocks."""
+        slot_bytes = self.geometry.largest_tensor_bytes + 2 * self.storage.lba_bytes
+        shared = self.link.shares_memory
+        return [Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, self.geometry.n_layers))]
 
     def bind(self, variant: VariantConfig, b_pc_bytes: int, rank: Callable[[int], float] = lambda layer: layer) -> Plan:
         """Plan residency within a page-cache budget, bind each group to files or LBAs, and reserve their space.
@@ -194,14 +204,15 @@ class KVStore:
             slot.layer = None
 
     def synchronize(self) -> None:
-        """Wait until everything queued is on its path; raise what went wrong on the way."""
+        """Wait until everything queued has come to its end; raise what went wrong first, once."""
         with self.activity.call():
             with self.activity.waiting_for("write"):
-                while self._stores:
-                    self._stores.popleft().result()
+                write_error = finish(self._stores)
+                self._stores.clear()
             with self.activity.waiting_for("read"):
-                for slot in self._slots:
-                    slot.wait()
+                read_errors = [slot.settle() for slot in self._slots]
+        if error := next(filter(None, [write_error, *read_errors]), None):
+            raise error
 
     @property
     def pinned(self) -> PinnedState:

@@ -69,13 +69,17 @@ class OpStats:
 
 @dataclass(eq=False)
 class Pending:
-    """A transfer on its way; `buffer` is the owner of its memory."""
+    """A transfer on its way; `buffer` is the owner of its memory.
+
+    One that failed `in_doubt` has commands that the kernel did not give back: they may still write to that memory.
+    """
 
     op: Op
     buffer: object
     offset_bytes: int
     size_bytes: int
     native: object
+    in_doubt: bool = False
 
 
 class Ring:
@@ -160,6 +164,7 @@ class Ring:
             stats.depth_sum += result.depth_sum
             stats.bytes += result.moved
             if result.in_flight:
+                pending.in_doubt = True
                 _abandoned.append((self, pending))
             if code:
                 raise StorageError(

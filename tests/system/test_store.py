@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,6 +123,84 @@ def test_a_failed_write_is_raised_and_its_rows_are_never_served(
                 store.fetch(0)
             for got, expected in zip(store.fetch(1), good[1], strict=True):
                 assert torch.equal(got, expected)
+        with pytest.raises(StorageError, match="outside the extents"):
+            store.synchronize()  # layer 0 was tried once more, ahead of its use
+        store.crop(8)
+        for got, expected in zip(store.fetch(0), good[0], strict=True):
+            assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("op", ["read", "write"])
+def test_after_a_failure_a_store_can_start_over(disk_path: Path, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    """What nobody has seen is raised once; then the same tensor is written and read anew."""
+    geometry = KVGeometry.uniform(3, 1, 512, batch_size=4, capacity_tokens=16)
+    with KVStore(geometry, storage(disk_path)) as store:
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        for layer in range(3):
+            store.prefill(layer, *rows(geometry, layer, 8))
+        store.synchronize()
+        with monkeypatch.context() as broken:
+            broken.setattr(store.paths["direct"], op, failing)
+            if op == "read":
+                store.prefetch(1)
+            else:
+                store.append(1, *rows(geometry, 1, 1))
+            with pytest.raises(StorageError, match="no more"):
+                store.crop(0)
+        store.crop(0)
+        again = {layer: rows(geometry, layer, 4) for layer in range(3)}
+        for layer, new in again.items():
+            store.prefill(layer, *new)
+        for layer, new in again.items():
+            for got, expected in zip(store.fetch(layer), new, strict=True):
+                assert torch.equal(got, expected)
+
+
+def failing(*args: object) -> None:
+    raise StorageError("no more")
+
+
+def test_a_store_is_closed_while_loads_wait_for_others(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Ctrl-C in a fetch does: layer 1 waits for V of layer 0, which is dropped behind a write that hangs."""
+    geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=64)
+    hangs, goes_on = threading.Event(), threading.Event()
+    with KVStore(geometry, storage(disk_path)) as store:
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        for layer in range(2):
+            store.prefill(layer, *rows(geometry, layer, 16))
+        store.synchronize()
+        direct = store.paths["direct"]
+        real_write = direct.write
+
+        def write(tensor: TensorId, *arguments: Any) -> None:
+            if tensor == (0, "v"):
+                hangs.set()
+                assert goes_on.wait(30)
+            real_write(tensor, *arguments)
+
+        monkeypatch.setattr(direct, "write", write)
+        store.append(0, *rows(geometry, 0, 16))
+        store.prefetch(0)
+        store._current = store._slots[1]
+        store.prefetch(1)
+        assert hangs.wait(30)
+        closing = threading.Thread(target=store.close, daemon=True)
+        closing.start()
+        goes_on.set()
+        closing.join(30)
+        assert not closing.is_alive()
+
+
+@pytest.mark.parametrize("link", ["host", "shared"])
+def test_a_store_that_cannot_be_made_leaves_no_threads(
+    disk_path: Path, monkeypatch: pytest.MonkeyPatch, link: str
+) -> None:
+    geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
+    before = set(threading.enumerate())
+    monkeypatch.setattr(KVStore, "_make_slots", failing)
+    with pytest.raises(StorageError, match="no more"):
+        KVStore(geometry, storage(disk_path), link=LINKS[link], read_ahead=ReadAheadConfig())
+    assert set(threading.enumerate()) == before
 
 
 @pytest.mark.parametrize(
