@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.load import optional
 from analysis.selection import SSD_COLUMNS
 from analysis.stats import describe_interval
+from analysis.tracing_cost import tracing_cost
 from traces import schema
 
 REVISION_CHARS = 10
@@ -50,13 +51,13 @@ def trace_note(data: pd.DataFrame) -> str:
 
 
 def trace_provenance(subject: str, data: pd.DataFrame) -> str:
-    """The same for a figure of traced runs: how the commands were seen, and that none was missed."""
+    """The same for a figure of traced runs: how the commands were seen, that none was missed, and what it cost."""
     infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]
     events = sum(info.printed_events for info in infos)
     sources = _each(info.source for info in infos)
     limits = _each(data["memory_gb"].map("{:g}".format))
     trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events, none lost."
-    return f"{provenance(subject, data)} {trace}"
+    return f"{provenance(subject, data)} {trace} {tracing_cost(data)}"
 
 
 def io_note(data: pd.DataFrame) -> str:

@@ -48,6 +48,18 @@ def decode_hit_rate(results: Results) -> pd.Series:
     return results.runs["result.hit_rate.decode"].astype(float).where(decode_iterations(results) > 1)
 
 
+def wait_over_recompute(results: Results) -> pd.Series:
+    """What a decode iteration waits for the KV, over what computing that KV anew would take; below 1 offloading pays.
+
+    Source: `phases` of result.json, the stalls of decode on storage and link per iteration over the compute of
+    prefill. Not a number in a run without compute time.
+    """
+    runs = results.runs
+    waited_s = sum(optional(runs, f"result.phases.decode.{part}_stall_s").astype(float) for part in ("storage", "link"))
+    compute_s = optional(runs, "result.phases.prefill.compute_s").astype(float)
+    return waited_s / decode_iterations(results) / compute_s.where(compute_s > 0)
+
+
 def memory_gb(results: Results) -> pd.Series:
     """Memory limit in GB of the paper's axis, which counts the paper's overhead; not a number when there was no limit.
 
@@ -111,6 +123,7 @@ def measure(results: Results) -> pd.DataFrame:
         task_s,
         decode_s_per_token,
         decode_hit_rate,
+        wait_over_recompute,
         memory_gb,
         working_set_gb,
         decode_iterations,

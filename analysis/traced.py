@@ -11,6 +11,7 @@ from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, trace_name
 from analysis.load import Results
 from analysis.selection import MACHINE, SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
+from analysis.tracing_cost import with_tracing_cost
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
@@ -20,19 +21,24 @@ EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its mo
 SERIAL, NAME = "environment.storage.serial", "environment.storage.name"  # the name may change from boot to boot
 
 
-def traced(results: Results, *, layers: bool = False) -> Selection:
+def traced(results: Results) -> Selection:
     """The traced runs of each testbed and SSD at 2 GB, or at the lowest limit that was traced.
 
-    With `layers` also those of trace=io_layers, whose latencies are not those of the others.
+    Without those of trace=io_layers, whose latencies are not those of the others.
     """
-    runs = limited(results.runs)
-    runs = runs if layers else runs[trace_name(runs) != LAYERS]
+    return traced_of(results.runs[trace_name(results.runs) != LAYERS], results)
+
+
+def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
+    """The same of some of the runs."""
+    runs = limited(runs)
     runs = runs[runs["folder"].map(has_device_io).astype(bool)]
     faults = runs["folder"].map(fault).dropna()
     selections = [_tight(comparable(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]
     chosen = pd.concat([runs.head(0), *(selection.runs for selection in selections)])
     left_out = tuple(text for selection in selections for text in selection.left_out)
-    return Selection(with_device_rates(chosen, results.io), (*faults, *left_out))
+    with_cost = with_tracing_cost(chosen, results.runs)
+    return Selection(with_device_rates(with_cost, results.io), (*faults, *left_out))
 
 
 def fault(run_dir: Path) -> str | None:

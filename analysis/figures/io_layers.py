@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from analysis.layers import FILE_NAME, LAYERS, is_split, layer_us, seen_share
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
-from analysis.traced import traced
+from analysis.traced import traced_of
 
 BASELINE = "baseline"
 HEIGHT = 0.62  # of a bar, of the room of a request kind
@@ -47,7 +46,7 @@ def select(results: Results) -> Selection:
     chosen = (runs["config.variant.name"] == BASELINE) & runs["folder"].map(lambda run: (run / FILE_NAME).exists())
     runs = runs[chosen.astype(bool)]
     faults = runs["folder"].map(_fault).dropna()
-    selection = traced(dataclasses.replace(results, runs=runs.drop(index=faults.index)), layers=True)
+    selection = traced_of(runs.drop(index=faults.index), results)
     best = pd.concat([selection.runs.head(0), *(_most_apart(runs) for _, runs in split_by_ssd(selection.runs))])
     unsplit = _unsplit(len(selection.runs) - len(best))
     return selection._replace(runs=best, left_out=(*faults, *selection.left_out, *unsplit))

@@ -10,7 +10,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.caption import note, provenance
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
-from analysis.selection import Selection, comparable, limited
+from analysis.selection import Selection, comparable, limited, one_testbed
 from analysis.style import PHASE_PARTS, looks
 
 PHASES = ("prefill", "decode")
@@ -24,10 +24,10 @@ SUBJECT = (
 
 
 def select(results: Results) -> Selection:
-    """The largest comparable set, at its lowest and its highest limit."""
+    """The largest comparable set, of the machine itself if it can be, at its lowest and its highest limit."""
     runs = limited(results.runs)
     runs = runs[optional(runs, WALL.format("decode")).notna()]
-    chosen = comparable(runs)
+    chosen = comparable(one_testbed(runs))
     ends = {chosen.runs["memory_gb"].min(), chosen.runs["memory_gb"].max()} if len(chosen.runs) else set()
     if len(ends) < 2:
         return chosen._replace(runs=runs.head(0))
@@ -36,7 +36,19 @@ def select(results: Results) -> Selection:
 
 def caption(data: pd.DataFrame) -> str:
     """The subject and where the runs come from."""
-    return provenance(SUBJECT, data)
+    return provenance(" ".join([SUBJECT, *_worth(data)]), data)
+
+
+def _worth(data: pd.DataFrame) -> list[str]:
+    """A sentence on whether it pays to read the KV back; none for runs without compute time."""
+    known = data.dropna(subset=["wait_over_recompute"])
+    each = [
+        f"{label} {' and '.join(f'{ratio:.0%}' for ratio in runs.groupby('memory_gb')['wait_over_recompute'].median())}"
+        for variant, (label, *_) in looks(known["config.variant.name"]).items()
+        for runs in [known[known["config.variant.name"] == variant]]
+    ]
+    subject = "Waiting for the KV in a decode iteration takes, of the time to compute it anew, at M-Low and M-High"
+    return [f"{subject}: {', '.join(each)} (below 100 % offloading pays)."] if each else []
 
 
 def plot(data: pd.DataFrame) -> Figure:

@@ -16,7 +16,7 @@ from analysis.figures import device_latency_table, disk_throughput, latency_by_d
 from analysis.figures.__main__ import FIGURES, TABLES
 from analysis.load import load
 from analysis.metrics import with_metrics
-from tests.unit.analysis_results import write_io, write_sweep
+from tests.unit.analysis_results import write_io, write_run, write_sweep
 from tests.unit.device_traces import write_trace, write_traced_run
 
 VARIANTS = ("baseline", "dual_blade")
@@ -83,6 +83,22 @@ def test_the_devices_own_rate_is_that_of_the_same_ssd(results: Path) -> None:
     runs = disk_throughput.select(with_metrics(load(results))).runs
     assert runs["device_gb_per_s.write"].isna().all()
     assert set(runs["device_gb_per_s.read"].round(3)) == {3.427}  # 1 MiB at queue depth 16: 1 MiB / 306 us
+
+
+def test_the_caption_says_what_the_tracer_cost(tmp_path: Path) -> None:
+    """Of each variant against runs that differ in the trace alone; those of another SSD are no measure."""
+    for turn, untraced_s in enumerate((0.8, 1.0, 1.2)):
+        write_run(tmp_path, "baseline", 2.0, turn, result={"decode_s": [9.0] + [untraced_s] * 7})
+    write_run(tmp_path, "dual_blade", 2.0, 0, environment={"storage.serial": "S2"})
+    for variant in VARIANTS:
+        write_traced_run(tmp_path, variant, result={"decode_s": [9.0] + [1.1] * 7})
+    caption = device_latency_table.caption(device_latency_table.select(with_metrics(load(tmp_path))).runs)
+    assert caption.endswith("Decode latency with the tracer against runs without it, local: Baseline +10 %.")
+
+
+def test_without_untraced_runs_the_tracers_cost_is_not_known(results: Path) -> None:
+    caption = device_latency_table.caption(device_latency_table.select(with_metrics(load(results))).runs)
+    assert "What the tracer costs was not measured" in caption
 
 
 def test_utilisation_is_of_the_rate_that_fio_reached(results: Path) -> None:

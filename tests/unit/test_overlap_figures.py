@@ -181,6 +181,20 @@ def test_a_breakdown_is_shares_of_the_wall(tmp_path: Path) -> None:
     assert [bar[0].get_height() for bar in bars[:4]] == pytest.approx([0.25, 0.5, 0.125, 0.125])
 
 
+def test_a_breakdown_says_whether_offloading_pays(tmp_path: Path) -> None:
+    """8 iterations wait 20 s in all for a KV that takes 5 s to compute: 50 % of it, each."""
+    parts = {"wall_s": 25.5, "compute_s": 5.0, "storage_stall_s": 16.0, "link_stall_s": 4.0, "other_s": 0.5}
+    write_sweep(tmp_path, limits_gb=[2.0, 11.0], result={"phases": {"prefill": parts, "decode": parts}})
+    runs = phase_breakdown.select(with_metrics(load(tmp_path))).runs
+    assert "DUAL-BLADE 50% and 50% (below 100 % offloading pays)" in phase_breakdown.caption(runs)
+
+
+def test_a_breakdown_without_compute_says_nothing_of_it(tmp_path: Path) -> None:
+    parts = {"wall_s": 20.5, "compute_s": 0.0, "storage_stall_s": 16.0, "link_stall_s": 4.0, "other_s": 0.5}
+    write_sweep(tmp_path, limits_gb=[2.0, 11.0], result={"phases": {"prefill": parts, "decode": parts}})
+    assert "pays" not in phase_breakdown.caption(phase_breakdown.select(with_metrics(load(tmp_path))).runs)
+
+
 @pytest.mark.parametrize("module", [model_figure, pipeline, throughput_dynamics, phase_breakdown])
 def test_older_results_have_nothing_to_draw(tmp_path: Path, module: Any) -> None:
     write_sweep(tmp_path)
