@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import pandas as pd
@@ -17,24 +18,22 @@ from analysis.selection import Selection, io_setup_columns, largest
 from analysis.stats import summarise
 from analysis.style import IO_PATHS, Look
 
-OVER_SIZE_AT_DEPTH = 1
-OVER_DEPTH_AT_KIB = 256
+HEADROOM = 1.08
 
 
 class Axis(NamedTuple):
-    """One column of panels: what varies, and what is held."""
+    """One column of panels: what varies, and what is held, at `wanted` or near it."""
 
     x: str
     label: str
     held: str
-    at: int
+    wanted: int
     title: str
 
 
-COLUMNS = (
-    Axis("request_kib", "Request size (bytes)", "queue_depth", OVER_SIZE_AT_DEPTH, "queue depth {}"),
-    Axis("queue_depth", "Queue depth", "request_kib", OVER_DEPTH_AT_KIB, "{} KiB requests"),
-)
+OVER_SIZE = Axis("request_kib", "Request size (bytes)", "queue_depth", 1, "queue depth {:g}")
+OVER_DEPTH = Axis("queue_depth", "Queue depth", "request_kib", 256, "{:g} KiB requests")
+COLUMNS = (OVER_SIZE, OVER_DEPTH)
 
 
 def select(results: Results) -> Selection:
@@ -50,9 +49,11 @@ def _are_reads(data: pd.DataFrame) -> bool:
 
 def caption(data: pd.DataFrame) -> str:
     """The subject and where the runs come from."""
+    cells = io_cells(data)
     subject = (
         f"{_each_op(data).capitalize()}s of each I/O path without KV: mean latency and throughput over request size at "
-        f"queue depth {OVER_SIZE_AT_DEPTH}, and over queue depth with requests of {OVER_DEPTH_AT_KIB} KiB."
+        f"queue depth {held_at(cells, OVER_SIZE):g}, and over queue depth with requests of "
+        f"{held_at(cells, OVER_DEPTH):g} KiB."
     )
     return io_provenance(subject, data)
 
@@ -62,21 +63,28 @@ def plot(data: pd.DataFrame) -> Figure:
     figure, panels = new_panels(n_rows=2, n_columns=2, height_in=3.2, per_column=2, sharex="col")
     cells, looks = io_cells(data), _looks(data)
     for (latency, throughput), axis in zip(panels.T, COLUMNS, strict=True):
-        shown = cells[cells[axis.held] == axis.at]
+        at = held_at(cells, axis)
+        shown = cells[cells[axis.held] == at]
         for path, look in looks.items():
             _draw(latency, shown[shown["path"] == path], axis.x, "latency_us", look)
             _draw(throughput, shown[shown["path"] == path], axis.x, "gb_per_s", look)
         latency.set_yscale("log")
-        throughput.set_ylim(0)
+        throughput.set_ylim(0, HEADROOM * throughput.dataLim.ymax)
         throughput.set_xscale("log", base=2)
         _ticks(throughput, shown[axis.x])
-        latency.set_title(axis.title.format(axis.at))
+        latency.set_title(axis.title.format(at))
         throughput.set_xlabel(axis.label)
     panels[0, 0].set_ylabel("Mean latency (us)")
     panels[1, 0].set_ylabel(f"{_each_op(data).capitalize()}s (GB/s)")
     add_legend(figure)
     add_note(figure, io_note(data))
     return figure
+
+
+def held_at(cells: pd.DataFrame, axis: Axis) -> float:
+    """What a column of panels is drawn at: of the values that most paths have, the one nearest on a log scale."""
+    paths = cells.groupby(axis.held)["path"].nunique()
+    return float(min(paths[paths == paths.max()].index, key=lambda value: abs(math.log(value / axis.wanted))))
 
 
 def table(data: pd.DataFrame) -> pd.DataFrame:

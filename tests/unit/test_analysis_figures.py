@@ -172,6 +172,18 @@ def test_io_paths_are_drawn_over_size_and_over_depth(tmp_path: Path) -> None:
     }
 
 
+def test_io_paths_hold_the_nearest_size_and_depth_that_were_measured(tmp_path: Path) -> None:
+    cells = [io_cell(kib << 10, depth) for kib in (4, 64, 512, 4096) for depth in (2, 16)]
+    write_io(tmp_path, "io_uring_cmd", result={"cells": cells})
+    write_io(tmp_path, "ext4_direct", result={"cells": [*cells, io_cell(256 << 10, 16)]})  # a size that one path has
+    runs = io_paths.select(with_metrics(load(tmp_path))).runs
+    over_size, over_depth, *_ = io_paths.plot(runs).axes
+    assert (over_size.get_title(), over_depth.get_title()) == ("queue depth 2", "512 KiB requests")
+    assert list(curves(over_size)["io_uring_cmd"]) == [4, 64, 512, 4096]
+    assert list(curves(over_depth)["io_uring_cmd"]) == [2, 16]
+    assert "at queue depth 2, and over queue depth with requests of 512 KiB" in io_paths.caption(runs)
+
+
 def test_io_paths_of_another_disk_or_direction_are_left_out(tmp_path: Path) -> None:
     for path in ("ext4_buffered", "ext4_direct"):
         write_io(tmp_path, path)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from analysis.figures import io_paths
 from analysis.figures.__main__ import FIGURES
 from dualblade.config import ModelConfig, VariantConfig, WorkloadConfig
 from dualblade.device_config import DeviceConfig
@@ -203,6 +204,15 @@ def test_all_asks_about_records_that_are_here(all_points: dict[str, list[dict[st
         assert workload.records is not None
         records = dataclasses.replace(workload.records, path=str(CONF.parent / workload.records.path))
         assert len(load_task(records, workload.batch_size).questions) == workload.batch_size
+
+
+def test_all_measures_io_paths_where_their_figure_holds_size_and_depth(
+    all_points: dict[str, list[dict[str, Any]]],
+) -> None:
+    grids = [config["io"] for configs in all_points.values() for config in configs if "io" in config]
+    assert grids
+    assert all(io_paths.OVER_DEPTH.wanted in grid["block_kib"] for grid in grids)
+    assert all(io_paths.OVER_SIZE.wanted in grid["queue_depths"] for grid in grids)
 
 
 def test_all_in_a_guest_is_on_its_ssds_alone(all_points: dict[str, list[dict[str, Any]]]) -> None:
