@@ -51,9 +51,7 @@ def plot(data: pd.DataFrame) -> Figure:
         addresses.set_xlabel("Time (ms)")
         _draw_queues(queues, io)
         tensors.set_title(VARIANTS[run["config.variant.name"]].label)
-    for axes, label in zip(
-        panels[:, 0], ("Engine: tensor\nbytes (MiB)", "Device:\naddress (MiB)", "Commands"), strict=True
-    ):
+    for axes, label in zip(panels[:, 0], LABELS, strict=True):
         axes.set_ylabel(label)
     add_legend(figure, n_columns=4)
     add_note(figure, note(data))
