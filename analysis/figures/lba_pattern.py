@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from analysis.addresses import MIB, with_places
 from analysis.caption import note, trace_provenance
+from analysis.change import VARIANT
 from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.device_metrics import kb_per_run
 from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection
+from analysis.load import Results, optional
+from analysis.selection import Selection, split_by_ssd
 from analysis.style import VARIANTS
 from analysis.traced import traced
 
@@ -26,11 +27,23 @@ KB_PER_MB = 1000
 
 
 def select(results: Results) -> Selection:
-    """One traced run of each of the two variants."""
+    """One traced run of each of the two variants on one testbed and SSD: with both of them, and a real one, first."""
     chosen = traced(results)
-    names = chosen.runs["config.variant.name"]
-    runs = chosen.runs[names.isin(SIDES)].sort_values("config.repetition").groupby("config.variant.name").head(1)
-    return chosen._replace(runs=runs.sort_values("config.variant.name"))
+    groups = split_by_ssd(chosen.runs[chosen.runs[VARIANT].isin(SIDES)])
+    if not groups:
+        return chosen._replace(runs=chosen.runs.head(0))
+    (_, runs), *others = sorted(groups, key=_rank, reverse=True)
+    first = runs.sort_values([VARIANT, "config.repetition"]).drop_duplicates(VARIANT)
+    return Selection(first, (*chosen.left_out, *(_describe(title, group) for title, group in others)))
+
+
+def _rank(group: tuple[str, pd.DataFrame]) -> tuple[int, bool]:
+    _, runs = group
+    return runs[VARIANT].nunique(), not optional(runs, "environment.emulated").eq(True).any()
+
+
+def _describe(title: str, runs: pd.DataFrame) -> str:
+    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {', '.join(sorted(set(runs[VARIANT])))} on {title}"
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -53,7 +66,7 @@ def plot(data: pd.DataFrame) -> Figure:
             of_kind = commands.commands_of(kind)
             _draw(axes, with_places(window(of_kind, kind)))
             _say(axes, kb_per_run(of_kind))
-        column[0].set_title(VARIANTS[run["config.variant.name"]].label)
+        column[0].set_title(VARIANTS[run[VARIANT]].label)
         column[-1].set_xlabel("Issued so far (MiB)")
     for axes, kind in zip(panels[:, 0], ROWS, strict=True):
         axes.set_ylabel(f"{kind.label}:\ndevice address (MiB)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
 import matplotlib as mpl
@@ -59,6 +60,20 @@ def test_commands_are_placed_by_the_bytes_issued_before_them() -> None:
 def test_one_run_of_each_of_the_two_variants_is_chosen(runs: pd.DataFrame) -> None:
     assert list(runs["config.variant.name"]) == ["baseline", "dual_blade"]
     assert set(runs["config.repetition"]) == {0}
+
+
+def test_both_sides_are_of_one_testbed_and_ssd_a_real_one_first(tmp_path: Path) -> None:
+    guest: dict[str, Any] = {"config": {"trace.name": "none", "testbed.name": "guest", "storage.name": "ssd_a"}}
+    write_traced_run(tmp_path, "dual_blade", environment={"storage.model": "another disk"})
+    for variant in lba_pattern.SIDES:
+        write_traced_run(tmp_path, variant, 1, environment={"emulated": True, "storage.serial": "A"}, **guest)
+    both = lba_pattern.select(with_metrics(load(tmp_path)))
+    assert set(both.runs["config.testbed.name"]) == {"guest"} and len(both.runs) == 2
+    assert both.left_out == ("1 run of dual_blade on local, another disk",)
+    write_traced_run(tmp_path, "baseline", environment={"storage.model": "another disk"})
+    real = lba_pattern.select(with_metrics(load(tmp_path)))
+    assert set(real.runs["config.testbed.name"]) == {"local"} and len(real.runs) == 2
+    assert real.left_out == ("2 runs of baseline, dual_blade on guest, ssd_a (emulated)",)
 
 
 def test_each_command_of_the_window_is_one_line(runs: pd.DataFrame) -> None:
