@@ -51,7 +51,7 @@ def caption(data: pd.DataFrame) -> str:
     subject = (
         f"Commands of the last {LAYERS} layers in the order in which the device got them: each line is one command, "
         "its height the addresses that it moves (gaps between tensors closed). Grey: jumps from the end of one command "
-        "to the beginning of the next. Given in each panel: the mean sequential run over all layers, in the order of "
+        "to the beginning of the next. Above each panel: the mean sequential run over all layers, in the order of "
         "issue to the device. Decode: the last iteration."
     )
     return trace_provenance(subject, data)
@@ -59,14 +59,14 @@ def caption(data: pd.DataFrame) -> str:
 
 def plot(data: pd.DataFrame) -> Figure:
     """Two rows (prefill writes, decode reads) by one column per variant."""
-    figure, panels = new_panels(len(ROWS), len(data), height_in=3.3, per_column=len(data), sharex="row")
+    figure, panels = new_panels(len(ROWS), len(data), height_in=3.5, per_column=len(data), sharex="row")
     for column, (_, run) in zip(panels.T, data.iterrows(), strict=True):
         commands = load_device_io(run["folder"])
         for axes, kind in zip(column, ROWS, strict=True):
             of_kind = commands.commands_of(kind)
             _draw(axes, with_places(window(of_kind, kind)))
-            _say(axes, kb_per_run(of_kind))
-        column[0].set_title(VARIANTS[run[VARIANT]].label)
+            axes.set_title(_run_length(kb_per_run(of_kind)))
+        column[0].set_title(f"{VARIANTS[run[VARIANT]].label}\n{column[0].get_title()}")
         column[-1].set_xlabel("Issued so far (MiB)")
     for axes, kind in zip(panels[:, 0], ROWS, strict=True):
         axes.set_ylabel(f"{kind.label}:\ndevice address (MiB)")
@@ -104,16 +104,5 @@ def segments(x0: pd.Series, y0: pd.Series, x1: pd.Series, y1: pd.Series) -> list
     return [[(a, b), (c, d)] for a, b, c, d in zip(x0, y0, x1, y1, strict=True)]
 
 
-def _say(axes: Axes, run_kb: float) -> None:
-    """The length of a sequential run, in a corner."""
-    text = f"{run_kb:.0f} KB" if run_kb < KB_PER_MB else f"{run_kb / KB_PER_MB:.1f} MB"
-    axes.text(
-        0.97,
-        0.04,
-        f"{text} per run",
-        transform=axes.transAxes,
-        ha="right",
-        va="bottom",
-        fontsize=6,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
-    )
+def _run_length(kb: float) -> str:
+    return f"{kb:.0f} KB per run" if kb < KB_PER_MB else f"{kb / KB_PER_MB:.1f} MB per run"
