@@ -24,6 +24,7 @@ POINT = [PIPELINE]
 ENGINES = ("paced", "cuda")  # links that take one copy at a time
 WITHIN = ("intra", "cross", "overlap_full")
 SHOWN_MS = 120
+LEAST_ITERATIONS = 4  # one after both probes, and a warm one that is not among the last two
 STORAGE_COLOR, LINK_COLOR = "#0072B2", "#E69F00"
 SUBJECT = (
     "Above, the adaptive pipeline's throughput of Group 2 in each decode iteration: the first is cold, the second "
@@ -39,17 +40,27 @@ def select(results: Results) -> Selection:
     Runs of the experiment of this name come first: other experiments have such runs, too, at rates of their own.
     """
     runs = results.runs
-    asked_for = runs[optional(runs, "config.experiment") == EXPERIMENT]
-    runs = runs if asked_for.empty else asked_for
     runs = runs[(optional(runs, "result.plan.n1") == 0) & optional(runs, PIPELINE).isin(PIPELINES)]
     runs = runs[optional(runs, "result.link.kind").isin(ENGINES)]
+    runs, too_short, _ = _long_enough(runs)
+    asked_for = runs[optional(runs, "config.experiment") == EXPERIMENT]
+    runs = runs if asked_for.empty else asked_for
     if runs.empty:
-        return Selection(runs)
+        return Selection(runs, too_short)
     chosen = largest(runs, [*setup_columns(runs), "config.variant.name"], (PIPELINE,))
+    chosen = chosen._replace(left_out=(*too_short, *chosen.left_out))
     newest = chosen.runs.sort_values(["config.repetition", "environment.started_at"]).drop_duplicates(PIPELINE)
     if not {"adaptive", "intra", "cross"} <= set(newest[PIPELINE]):
         return chosen._replace(runs=runs.head(0))
     return chosen._replace(runs=newest)
+
+
+def _long_enough(runs: pd.DataFrame) -> Selection:
+    """Without the runs that ended before the choice and a warm iteration after it."""
+    long = runs[runs["decode_iterations"] >= LEAST_ITERATIONS]
+    short = len(runs) - len(long)
+    sentence = f"{short} {'run' if short == 1 else 'runs'} of fewer than {LEAST_ITERATIONS} decode iterations"
+    return Selection(long, (sentence,) if short else ())
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -41,6 +41,7 @@ def write_overlap(
     repetition: int = 0,
     storage: str = "paced",
     experiment: str | None = None,
+    iterations: int = 8,
 ) -> Path:
     """A run that takes the model's time for its layers past the page cache, and none for the others."""
     layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, S, link)
@@ -59,9 +60,10 @@ def write_overlap(
         {"iteration": i, "strategy": "cross" if i > 2 else "intra", "gb_per_s": 1.0 + i / 10} for i in range(1, 10)
     ]
     result: dict[str, Any] = {
-        "decode_s": [2 * token_s] + [token_s] * 7,
+        "decode_s": [2 * token_s] + [token_s] * (iterations - 1),
+        "hit_rate.decode_per_iteration": [0.0] * iterations,
         "plan.n1": n1,
-        "bytes": {"decode": {"asked_read": int(8 * LAYERS * 2 * TENSOR_GB * 1e9)}},
+        "bytes": {"decode": {"asked_read": int(iterations * LAYERS * 2 * TENSOR_GB * 1e9)}},
         "link": {"kind": "paced", "emulated": True, "gb_per_s": link, "source": "a test"},
         "pipeline": {"policy": name, "groups": {"direct": {"choice": "cross", "iterations": steps}}},
     }
@@ -145,10 +147,23 @@ def test_dynamics_show_the_iterations_of_the_run_and_no_more(tmp_path: Path) -> 
     assert drawn == {"Overlap-Intra": [1, 2], "Overlap-Cross": [3, 4, 5, 6, 7, 8]}
 
 
-def write_log(run_dir: Path) -> None:
+def test_dynamics_leave_out_runs_that_end_before_the_choice(tmp_path: Path) -> None:
+    own = throughput_dynamics.EXPERIMENT
+    for name in ("adaptive", "intra", "cross"):
+        write_overlap(tmp_path, name, 4.6, experiment=own, iterations=2)
+    assert throughput_dynamics.select(with_metrics(load(tmp_path))).runs.empty
+    for name in ("adaptive", "intra", "cross"):
+        write_log(write_overlap(tmp_path, name, 4.6, iterations=4), iterations=4)
+    chosen = throughput_dynamics.select(with_metrics(load(tmp_path)))
+    assert set(chosen.runs["decode_iterations"]) == {4}
+    assert chosen.left_out == ("3 runs of fewer than 4 decode iterations",)
+    assert len(figure_of(throughput_dynamics, tmp_path).axes) == 3
+
+
+def write_log(run_dir: Path, iterations: int = 10) -> None:
     """Two tensors at a time from storage, then one after the other over the link; all queued at once."""
     rows = []
-    for turn in range(40):
+    for turn in range(4 * iterations):
         start_ns = 1_000_000_000 + turn * 20_000_000
         for kind in ("k", "v"):
             rows.append(
