@@ -5,7 +5,7 @@ The note keeps testbed, backend, scale and repetitions with the picture wherever
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -51,13 +51,22 @@ def trace_note(data: pd.DataFrame) -> str:
 
 
 def trace_provenance(subject: str, data: pd.DataFrame) -> str:
-    """The same for a figure of traced runs: how the commands were seen, that none was missed, and what it cost."""
+    """The same for a figure of traced runs: how the commands were seen, how many were missed, and what it cost."""
     infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]
     events = sum(info.printed_events for info in infos)
     sources = _each(info.source for info in infos)
     limits = _each(data["memory_gb"].map("{:g}".format))
-    trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events, none lost."
+    trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events{_losses(infos)}."
     return f"{provenance(subject, data)} {trace} {tracing_cost(data)}"
+
+
+def _losses(infos: Sequence[schema.TraceInfo]) -> str:
+    """What valid traces lack all the same; a source without an account of it lacks nothing that is known."""
+    missed = sum(info.missed_commands or 0 for info in infos)
+    skipped = sum(info.skipped_probes or 0 for info in infos)
+    told = [f"; the disks' own statistics count {missed:,} commands more"] if missed else []
+    told += [f"; the kernel skipped a probe {skipped:,} times"] if skipped else []
+    return "".join(told) or ", none lost"
 
 
 def io_note(data: pd.DataFrame) -> str:
