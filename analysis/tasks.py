@@ -22,6 +22,8 @@ TASKS = {
     "em_dblp_googlescholar": "EM DBLP-Scholar",
     "em_dblp_acm": "EM DBLP-ACM",
 }
+SAMPLES = {"ed_sample": "ED sample", "em_sample": "EM sample"}
+OWN_RECORDS = "conf/workload/records/"  # those that are tracked here
 # What makes one task another, and therefore differs within a figure.
 OF_A_TASK = ("config.workload.", "config.decode_iterations", "decode_iterations")
 AXES = (VARIANT, TASK)
@@ -47,7 +49,12 @@ def answered(runs: pd.DataFrame) -> Selection:
 
 def title(task: str) -> str:
     """A task's name in print."""
-    return TASKS.get(task.removeprefix("records_"), task)
+    return (TASKS | SAMPLES).get(task.removeprefix("records_"), task)
+
+
+def made_up(runs: pd.DataFrame) -> pd.Series:
+    """Whether a run asked about the made-up records that are tracked here. Source: `workload.records.path`."""
+    return optional(runs, "config.workload.records.path").astype(str).str.contains(OWN_RECORDS, regex=False)
 
 
 def _setup(runs: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""Beside paper figure 14: a real model on real records, decode latency and its right answers in every variant."""
+"""Beside paper figure 14: a real model on records, decode latency and its right answers in every variant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.rows import draw_marks
 from analysis.selection import Selection
 from analysis.stats import summarise
 from analysis.style import Look, looks
-from analysis.tasks import TASK, answered, by_size, title
+from analysis.tasks import TASK, answered, by_size, made_up, title
 
 ROW_IN = 0.24
 
@@ -26,12 +26,13 @@ def select(results: Results) -> Selection:
 
 def caption(data: pd.DataFrame) -> str:
     """The subject and where the runs come from."""
-    given = "; ".join(f"{title(task)} {found}" for task, found in sorted(answers(data).items()))
+    given = "; ".join(f"{_row(data, task)} {found}" for task, found in sorted(answers(data).items()))
+    origins = " and ".join(sorted({"made-up" if own else "real" for own in made_up(data)}))
     subject = (
-        f"Decode latency per token of {data['config.model.name'].iloc[0]} on real records, and how many of its answers "
-        "are right; alike means that all variants gave the same tokens. A task has two possible answers, each of them "
-        f"right for half of the records as far as there are so many. {given}. The model computes on the machine "
-        "itself, which takes most of the time: the figure is about answers, not about speed."
+        f"Decode latency per token of {data['config.model.name'].iloc[0]} on {origins} records, and how many of its "
+        "answers are right; alike means that all variants gave the same tokens. A task has two possible answers, each "
+        f"of them right for half of the records as far as there are so many. {given}. The model computes on the "
+        "machine itself, which takes most of the time: the figure is about answers, not about speed."
     )
     return provenance(subject, data)
 
@@ -45,7 +46,7 @@ def plot(data: pd.DataFrame) -> Figure:
         _draw(axes, data[data["config.variant.name"] == name], look, tasks)
     axes.set_xlabel("Decode (s/token)")
     axes.set_xlim(0, 1.08 * axes.dataLim.xmax)
-    _name_rows(axes, [title(task) for task in tasks])
+    _name_rows(axes, [_row(data, task) for task in tasks])
     right = axes.twinx()
     right.grid(visible=False)
     found = answers(data)
@@ -58,6 +59,11 @@ def plot(data: pd.DataFrame) -> Figure:
 
 def _draw(axes: Axes, data: pd.DataFrame, look: Look, tasks: list[str]) -> None:
     draw_marks(axes, summarise(data, [TASK], "decode_s_per_token"), look, tasks)
+
+
+def _row(data: pd.DataFrame, task: str) -> str:
+    """The task in print, and whether its records are made up."""
+    return title(task) + (" (made up)" if made_up(data[data[TASK] == task]).any() else "")
 
 
 def _name_rows(axes: Axes, names: list[str]) -> None:

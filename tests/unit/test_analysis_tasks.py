@@ -14,6 +14,7 @@ from analysis.figures import wrangling, wrangling_records
 from analysis.judges import JUDGES
 from analysis.load import Results, load
 from analysis.tasks import TASK, TASKS, by_size, relative, replayed
+from experiments.sweep import CONF
 from tests.unit.analysis_results import VARIANTS, write_run
 
 TOKENS = 100_000
@@ -104,14 +105,22 @@ def test_the_claim_follows_from_the_tasks(tmp_path: Path, factor: dict[str, floa
     assert len(judgement.finding.runs) == 4 * len(TASKS)
 
 
-def write_answers(results_dir: Path, ids: dict[str, list[list[int]]], task: str = "records_em_beer") -> None:
+def write_answers(
+    results_dir: Path, ids: dict[str, list[list[int]]], task: str = "records_em_beer", folder: str = "public/em/Beer"
+) -> None:
     for variant in VARIANTS:
         given = ids.get(variant, [[7], [8]])
         write_run(
             results_dir,
             variant,
             experiment=task,
-            config={"workload.name": task, "workload.source": "model", "memory_gb": None, "budget_ratio": 0.6},
+            config={
+                "workload.name": task,
+                "workload.source": "model",
+                "workload.records": {"path": folder},
+                "memory_gb": None,
+                "budget_ratio": 0.6,
+            },
             result={"tokens": {"ids": given, "answers": {"right": 1 + (given[0] == [7]), "of": 2, "examples": 4}}},
         )
 
@@ -127,7 +136,17 @@ def test_answers_are_alike_when_every_token_is(tmp_path: Path) -> None:
     assert {"EM Beer", "ED Hospital", *map(str, found.values())} == set(labels)
     caption = wrangling_records.caption(runs)
     assert "EM Beer 2 of 2, all alike" in caption
+    assert "on real records" in caption
     assert "the model itself computes" in caption and "Test GPU" not in caption
+
+
+def test_made_up_records_are_called_so(tmp_path: Path) -> None:
+    write_answers(tmp_path, {}, "records_em_sample", str(CONF / "workload/records/em_sample"))
+    runs = wrangling_records.select(read(tmp_path)).runs
+    assert "on made-up records" in wrangling_records.caption(runs) and "real" not in wrangling_records.caption(runs)
+    assert wrangling_records.plot(runs).axes[0].get_yticklabels()[0].get_text() == "EM sample (made up)"
+    write_answers(tmp_path, {})
+    assert "on made-up and real records" in wrangling_records.caption(wrangling_records.select(read(tmp_path)).runs)
 
 
 def test_runs_without_answers_are_no_records(tmp_path: Path) -> None:
