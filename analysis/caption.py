@@ -113,6 +113,7 @@ def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> st
             f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations, the first of which is cold. "
             "Times hold for this scale and are not extrapolated to another.",
             f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
+            f"Variant {_each(data['config.variant.name'])}, {_limit(data)}.",
             f"{_system(data)}.",
             _revisions(data),
         ]
@@ -185,6 +186,12 @@ def _compute(data: pd.DataFrame) -> str:
 
 def _overhead_gb(data: pd.DataFrame) -> str:
     return _each(data["config.paper_overhead_gb"].map("{:g}".format))
+
+
+def _limit(data: pd.DataFrame) -> str:
+    """Of runs that are all at one limit, or all without."""
+    limits = _each(data["memory_gb"].dropna().map("{:g} GB".format))
+    return f"memory limit {limits}" if limits else "no memory limit"
 
 
 def _system(data: pd.DataFrame) -> str:

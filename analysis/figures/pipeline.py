@@ -12,18 +12,17 @@ from analysis.change import changes
 from analysis.curves import latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
-from analysis.selection import Selection, largest, setup_columns
+from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns
+from analysis.selection import Selection, largest
 from analysis.stats import summarise
 from analysis.style import PIPELINES, Look
 
-PIPELINE = "config.variant.pipeline"
-STORAGE = "config.storage.name"
 POINT = [STORAGE, "alpha", PIPELINE]
 OFF = "intra"  # two threads that read at once in front of one DMA engine, which is also what happens without any policy
 SUBJECT = (
     "Decode latency per token over alpha, the share of the layers whose KV is in DRAM (Group 1), with the "
-    "adaptive pipeline off (Overlap-Intra) and on, and with overlap_full, which is beyond the paper; below, the "
-    "change against off. Group 1 comes from the host's own page cache."
+    "adaptive pipeline off (Overlap-Intra) and on{}; below, the change against off. Group 1 comes from the host's own "
+    "page cache."
 )
 
 
@@ -32,17 +31,12 @@ def select(results: Results) -> Selection:
     runs = results.runs
     given = optional(runs, "config.variant.knob").astype(str).str.endswith("%")
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
-    if runs.empty:
-        return Selection(runs)
     runs = runs.assign(alpha=_number(runs, "result.plan.n1") / _number(runs, "result.plan.n_layers"))
     runs = runs[runs["alpha"].notna()]
     if runs.empty:
         return Selection(runs)
-    setup = [column for column in setup_columns(runs) if not column.startswith("config.storage.")]
-    chosen = largest(runs, setup, (PIPELINE, STORAGE, "alpha"))
-    few = chosen.runs.groupby(STORAGE).filter(lambda group: not _is_a_curve(group))
-    sentences = tuple(f"too few runs of storage {name} for a curve" for name in few[STORAGE].unique())
-    return chosen._replace(runs=chosen.runs.drop(few.index), missing=sentences)
+    chosen = largest(runs, equal_columns(runs, but=(OF_A_STORAGE,)), (PIPELINE, STORAGE, "alpha"))
+    return curves_by_storage(chosen, (PIPELINE, "alpha"), _is_a_curve)
 
 
 def _is_a_curve(runs: pd.DataFrame) -> bool:
@@ -52,7 +46,8 @@ def _is_a_curve(runs: pd.DataFrame) -> bool:
 
 def caption(data: pd.DataFrame) -> str:
     """The subject and where the runs come from."""
-    return overlap_provenance(SUBJECT, data, POINT)
+    beyond = ", and with overlap_full, which is beyond the paper" if "overlap_full" in set(data[PIPELINE]) else ""
+    return overlap_provenance(SUBJECT.format(beyond), data, POINT)
 
 
 def plot(data: pd.DataFrame) -> Figure:

@@ -14,11 +14,11 @@ from analysis import kv_io
 from analysis.caption import overlap_note, overlap_provenance
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
-from analysis.selection import Selection, largest, setup_columns
+from analysis.pipelines import PIPELINE, equal_columns, past_the_cache
+from analysis.selection import Selection, largest
 from analysis.style import PIPELINES
 
 EXPERIMENT = "throughput_dynamics"
-PIPELINE = "config.variant.pipeline"
 STEPS = "result.pipeline.groups.direct.iterations"
 POINT = [PIPELINE]
 ENGINES = ("paced", "cuda")  # links that take one copy at a time
@@ -39,15 +39,14 @@ def select(results: Results) -> Selection:
 
     Runs of the experiment of this name come first: other experiments have such runs, too, at rates of their own.
     """
-    runs = results.runs
-    runs = runs[(optional(runs, "result.plan.n1") == 0) & optional(runs, PIPELINE).isin(PIPELINES)]
+    runs = past_the_cache(results.runs)
     runs = runs[optional(runs, "result.link.kind").isin(ENGINES)]
     runs, too_short, _ = _long_enough(runs)
     asked_for = runs[optional(runs, "config.experiment") == EXPERIMENT]
     runs = runs if asked_for.empty else asked_for
     if runs.empty:
         return Selection(runs, too_short)
-    chosen = largest(runs, [*setup_columns(runs), "config.variant.name"], (PIPELINE,))
+    chosen = largest(runs, equal_columns(runs), (PIPELINE,))
     chosen = chosen._replace(left_out=(*too_short, *chosen.left_out))
     newest = chosen.runs.sort_values(["config.repetition", "environment.started_at"]).drop_duplicates(PIPELINE)
     if not {"adaptive", "intra", "cross"} <= set(newest[PIPELINE]):

@@ -42,6 +42,7 @@ def write_overlap(
     storage: str = "paced",
     experiment: str | None = None,
     iterations: int = 8,
+    **settings: Any,
 ) -> Path:
     """A run that takes the model's time for its layers past the page cache, and none for the others."""
     layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, S, link)
@@ -67,8 +68,8 @@ def write_overlap(
         "link": {"kind": "paced", "emulated": True, "gb_per_s": link, "source": "a test"},
         "pipeline": {"policy": name, "groups": {"direct": {"choice": "cross", "iterations": steps}}},
     }
-    config |= {"variant.name": "x", "experiment": experiment or "single"}
-    folder = experiment or f"{storage}-{name}-{link:g}"
+    config |= {"variant.name": "x", "variant.overflow": "direct", "experiment": experiment or "single"} | settings
+    folder = experiment or f"{storage}-{name}-{link:g}" + "".join(f"-{value}" for value in settings.values())
     return write_run(results_dir, f"{name}{n1}", None, repetition, folder, config, None, result)
 
 
@@ -117,6 +118,38 @@ def test_pipeline_is_drawn_over_alpha_for_each_storage(tmp_path: Path) -> None:
     assert marks(latency)["adaptive"] == {n1 / LAYERS: pytest.approx(seconds) for n1, seconds in token_s.items()}
     gain = overlap_model.gain("cross", "intra", 2.3)
     assert marks(change)["adaptive"] == {0.0: pytest.approx(-gain), 0.5: pytest.approx(-gain)}
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"memory_gb": 4.0}, "memory_gb=4"),
+        ({"variant.overflow": "evict"}, "variant.overflow=evict"),
+        ({"variant.reprobe_factor": 1.5}, "variant.reprobe_factor=1.5"),
+        ({"storage.queue_depth": 4}, "storage.queue_depth=4"),
+    ],
+    ids=str,
+)
+def test_pipelines_are_compared_with_all_else_equal(tmp_path: Path, other: dict[str, Any], words: str) -> None:
+    for name in ("intra", "adaptive"):
+        for n1 in (0, 16, 32):
+            write_overlap(tmp_path, name, 4.6, n1)
+            if n1:
+                write_overlap(tmp_path, name, 4.6, n1, **other)
+    chosen = pipeline.select(with_metrics(load(tmp_path)))
+    assert len(chosen.runs) == 6 and set(chosen.runs["alpha"]) == {0.0, 0.5, 1.0}
+    assert chosen.left_out == (f"4 runs of adaptive, intra with {words}",)
+    text = pipeline.caption(chosen.runs)
+    assert "Variant x, no memory limit." in text and "overlap_full" not in text
+
+
+def test_dynamics_are_of_the_direct_path_at_one_setting(tmp_path: Path) -> None:
+    for name in ("adaptive", "intra", "cross"):
+        for link in LINKS:
+            write_overlap(tmp_path, name, link, **{"variant.overflow": "evict"})
+            write_overlap(tmp_path, name, link, 0, 1, **{"memory_gb": 4.0})
+    runs = throughput_dynamics.select(with_metrics(load(tmp_path))).runs
+    assert set(runs["memory_gb"]) == {4.0} and set(runs["config.variant.overflow"]) == {"direct"}
 
 
 def test_a_pipeline_figure_of_one_storage_has_room_for_legend_and_title(tmp_path: Path) -> None:
