@@ -13,39 +13,45 @@ from analysis.caption import overlap_note, overlap_provenance
 from analysis.change import changes
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
-from analysis.selection import Selection, largest, setup_columns
+from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns, past_the_cache
+from analysis.selection import LINK_RATE, Selection, largest
 from analysis.stats import summarise
 from analysis.style import PIPELINES, Look
 
-PIPELINE = "config.variant.pipeline"
-STORAGE = "config.storage.name"
-LINK = "config.device.pace.gb_per_s"
-POINT = [STORAGE, LINK, PIPELINE]
+RATIO = "result.link.storage_ratio"  # of a link that is stated as a multiple of the storage's rate
+LINK_SETTINGS = ("config.device.pace.gb_per_s", "config.device.pace.storage_")
+POINT = [STORAGE, "link", PIPELINE]
 SHORT = {"intra": "Intra", "cross": "Cross", "overlap_full": "overlap_full"}
+MARGIN = 1.1
 GAINS = (("cross", "intra"), ("overlap_full", "cross"))
 SUBJECT = (
     "Decode time per layer under each strategy, in units of what the storage alone needs (2b/S), over the ratio "
     "of the link's rate D to the storage's S; lines are the model, marks are measured. Below, how much shorter "
     "Overlap-Cross is than Overlap-Intra, and overlap_full than Overlap-Cross. All layers go past the page cache "
-    "and nothing is computed. S is the stated rate where the storage is paced, and the rate of the Overlap-Intra "
-    "runs while they read elsewhere."
+    "and nothing is computed. S is the rate that the link was set in proportion to; else the stated rate of a paced "
+    "storage, or the rate of the Overlap-Intra runs while they read."
 )
 
 
 def select(results: Results) -> Selection:
     """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
-    runs = results.runs
-    paced = optional(runs, LINK).notna() & optional(runs, "config.device.gpu.name").isna()
-    runs = runs[paced & (optional(runs, "result.plan.n1") == 0)]
-    runs = runs[optional(runs, PIPELINE).isin(PIPELINES)]
+    runs = past_the_cache(results.runs)
+    runs = runs[(optional(runs, "result.link.kind") == "paced") & optional(runs, "config.device.gpu.name").isna()]
     if runs.empty:
         return Selection(runs)
-    differs = ("config.storage.", "config.device.pace.")
-    setup = [column for column in setup_columns(runs) if not column.startswith(differs)]
-    chosen = largest(runs, setup, (PIPELINE, STORAGE, LINK))
-    if chosen.runs[LINK].nunique() < 2 or "intra" not in set(chosen.runs[PIPELINE]):
-        return chosen._replace(runs=runs.head(0))
-    return chosen
+    runs = runs.assign(link=_stated_link(runs))
+    chosen = largest(runs, equal_columns(runs, but=(OF_A_STORAGE, *LINK_SETTINGS)), (PIPELINE, STORAGE, "link"))
+    return curves_by_storage(chosen, (PIPELINE, "link"), _is_a_curve)
+
+
+def _stated_link(runs: pd.DataFrame) -> pd.Series:
+    """The link as it was asked for: its rate, or its ratio to the storage's."""
+    ratios = optional(runs, RATIO).map("{:g}x SSD".format, na_action="ignore")
+    return ratios.fillna(runs[LINK_RATE].map("{:g} GB/s".format))
+
+
+def _is_a_curve(runs: pd.DataFrame) -> bool:
+    return runs["link"].nunique() > 1 and "intra" in set(runs[PIPELINE])
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -55,19 +61,24 @@ def caption(data: pd.DataFrame) -> str:
 
 def with_ratio(data: pd.DataFrame) -> pd.DataFrame:
     """The runs with their storage's rate `s` (GB/s), `ratio` (D/S) and `units`: a layer's time over 2b/S."""
-    rates = {name: storage_gb_per_s(runs) for name, runs in data.groupby(STORAGE)}
-    s = data[STORAGE].map(rates)
+    s = pd.concat([storage_gb_per_s(runs) for _, runs in data.groupby(STORAGE)])
+    ratio = optional(data, RATIO).fillna(data[LINK_RATE] / s).astype(float)
     read_gb = data["result.bytes.decode.asked_read"] / data["decode_iterations"] / 1e9
-    return data.assign(s=s, ratio=data[LINK] / s, units=data["decode_s_per_token"] * s / read_gb)
+    return data.join(pd.DataFrame({"s": s, "ratio": ratio, "units": data["decode_s_per_token"] * s / read_gb}))
 
 
-def storage_gb_per_s(runs: pd.DataFrame) -> float:
-    """The stated rate of a paced storage; else what the Overlap-Intra runs read while any read was under way."""
-    stated = optional(runs, "config.storage.pace.read_gb_per_s").dropna()
-    if len(stated):
-        return float(stated.iloc[0])
-    intra = runs[(runs[PIPELINE] == "intra") & (runs[LINK] == runs[LINK].max())]
-    return float(np.median([kv_io.read_gb_per_s(kv_io.read(folder)) for folder in intra["folder"]]))
+def storage_gb_per_s(runs: pd.DataFrame) -> pd.Series:
+    """The rate that a run's link is a multiple of, else the stated rate of a paced storage, else what was measured."""
+    of_link = optional(runs, "result.link.storage_gb_per_s").where(optional(runs, RATIO).notna())
+    known = of_link.fillna(optional(runs, "config.storage.pace.read_gb_per_s")).astype(float)
+    return known.fillna(_intra_gb_per_s(runs)) if known.isna().any() else known
+
+
+def _intra_gb_per_s(runs: pd.DataFrame) -> float:
+    """What the Overlap-Intra runs over the fastest link read while any read was under way."""
+    intra = runs[runs[PIPELINE] == "intra"]
+    fastest = intra[intra[LINK_RATE] == intra[LINK_RATE].max()]
+    return float(np.median([kv_io.read_gb_per_s(kv_io.read(folder)) for folder in fastest["folder"]]))
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -110,10 +121,11 @@ def _mark(axes: Axes, points: pd.DataFrame, look: Look) -> None:
 
 def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
     paced = optional(runs, "config.storage.pace.name").notna().any()
-    rate = f"S = {runs['s'].iloc[0]:.2g} GB/s"
+    rates = sorted({f"{rate:.2g}" for rate in (runs["s"].min(), runs["s"].max())}, key=float)
+    rate = f"S = {' to '.join(rates)} GB/s"
     time.set_title(f"paced storage (emulated)\n{rate}" if paced else f"this host's disk\n{rate}")
     time.set_ylim(0)
-    gain.set_ylim(0)
+    gain.set_ylim(min(0, MARGIN * gain.dataLim.ymin))
     gain.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     gain.set_xscale("log")
     gain.xaxis.set_major_locator(FixedLocator(sorted(runs["ratio"].unique())))

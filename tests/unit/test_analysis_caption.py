@@ -85,3 +85,10 @@ def test_a_link_in_proportion_to_the_ssd_is_told_with_its_ratio(tmp_path: Path) 
     runs = measure(load(tmp_path))
     for text in (note(runs), provenance("Subject.", runs), overlap_note(runs, ["memory_gb"])):
         assert "paced link, 2.3x SSD (7.82 GB/s)" in text
+
+
+def test_many_rates_of_a_link_are_a_range(tmp_path: Path) -> None:
+    for turn in range(5):
+        link = {"kind": "paced", "gb_per_s": 7.8 + turn / 10, "storage_ratio": 2.3}
+        write_sweep(tmp_path, limits_gb=[2.0], experiment=f"sweep {turn}", result={"link": link})
+    assert "paced link, 2.3x SSD (7.8 to 8.2 GB/s)" in note(measure(load(tmp_path)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,11 +44,17 @@ def write_overlap(
     storage: str = "paced",
     experiment: str | None = None,
     iterations: int = 8,
+    ratio_to: float | None = None,
     **settings: Any,
 ) -> Path:
-    """A run that takes the model's time for its layers past the page cache, and none for the others."""
-    layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, S, link)
+    """A run that takes the model's time for its layers past the page cache, and none for the others.
+
+    With `ratio_to`, the link is stated as a multiple of a storage's rate, `ratio_to` GB/s as measured.
+    """
+    layer_s = overlap_model.LAYER_S["cross" if name == "adaptive" else name](TENSOR_GB, ratio_to or S, link)
     token_s = (LAYERS - n1) * layer_s
+    stated = {"storage_ratio": link / ratio_to} if ratio_to else {"gb_per_s": link}
+    pace = {"gb_per_s": None, "storage_ratio": None, "source": "a test"} | stated
     config = {
         "variant.knob": f"{100 * n1 // LAYERS}%",
         "variant.pipeline": name,
@@ -54,7 +62,7 @@ def write_overlap(
         "storage.pace": {"name": "a stated rate", "read_gb_per_s": S},
         "device.name": "paced",
         "device.link": "paced",
-        "device.pace": {"gb_per_s": link, "source": "a test"},
+        "device.pace": pace,
         "device.gpu": None,
     }
     steps = [
@@ -65,7 +73,7 @@ def write_overlap(
         "hit_rate.decode_per_iteration": [0.0] * iterations,
         "plan.n1": n1,
         "bytes": {"decode": {"asked_read": int(iterations * LAYERS * 2 * TENSOR_GB * 1e9)}},
-        "link": {"kind": "paced", "emulated": True, "gb_per_s": link, "source": "a test"},
+        "link": pace | {"kind": "paced", "emulated": True, "gb_per_s": link, "storage_gb_per_s": ratio_to},
         "pipeline": {"policy": name, "groups": {"direct": {"choice": "cross", "iterations": steps}}},
     }
     config |= {"variant.name": "x", "variant.overflow": "direct", "experiment": experiment or "single"} | settings
@@ -108,6 +116,33 @@ def test_marks_lie_on_the_model_when_runs_take_its_time(tmp_path: Path) -> None:
     assert marks(gain)["Cross vs Intra"] == {r: pytest.approx(share) for r, share in against.items()}
 
 
+def test_a_link_in_proportion_to_the_storage_is_drawn_at_its_ratio(tmp_path: Path) -> None:
+    ratios = (0.5, 1.0, 2.0)
+    for (turn, rate), name, ratio in itertools.product(enumerate((3.0, 3.1)), ("intra", "cross"), ratios):
+        disk = {"storage": "file", "storage.pace": None, "device.name": "paced_ratio"}
+        write_overlap(tmp_path, name, ratio * rate, repetition=turn, ratio_to=rate, **disk)
+        write_overlap(tmp_path, name, ratio * S, repetition=turn, ratio_to=S, **{"device.name": "paced_ratio"})
+    of_disk, of_paced, gain, _ = figure_of(model_figure, tmp_path).axes
+    assert (of_disk.get_title(), of_paced.get_title()) == (
+        "this host's disk\nS = 3 to 3.1 GB/s",
+        "paced storage (emulated)\nS = 2 GB/s",
+    )
+    for time, name in itertools.product((of_disk, of_paced), ("intra", "cross")):
+        expected = {ratio: pytest.approx(overlap_model.LAYER_S[name](0.5, 1, ratio)) for ratio in ratios}
+        assert marks(time)[model_figure.SHORT[name]] == expected
+    assert list(marks(gain)["Cross vs Intra"]) == list(ratios)
+
+
+def test_a_strategy_that_is_slower_than_another_is_on_the_page(tmp_path: Path) -> None:
+    for link in LINKS:
+        write_overlap(tmp_path, "intra", link)
+        slow = write_overlap(tmp_path, "cross", link) / "result.json"
+        result = json.loads(slow.read_text())
+        slow.write_text(json.dumps(result | {"decode_s": [2 * seconds for seconds in result["decode_s"]]}))
+    _, gain = figure_of(model_figure, tmp_path).axes
+    assert gain.get_ylim()[0] < min(marks(gain)["Cross vs Intra"].values()) < 0
+
+
 def test_pipeline_is_drawn_over_alpha_for_each_storage(tmp_path: Path) -> None:
     for storage in ("paced_ssd_a", "paced_ssd_b"):
         for name in ("intra", "adaptive"):
@@ -143,13 +178,14 @@ def test_pipelines_are_compared_with_all_else_equal(tmp_path: Path, other: dict[
     assert "Variant x, no memory limit." in text and "overlap_full" not in text
 
 
-def test_dynamics_are_of_the_direct_path_at_one_setting(tmp_path: Path) -> None:
+def test_dynamics_and_model_are_of_the_direct_path_at_one_setting(tmp_path: Path) -> None:
     for name in ("adaptive", "intra", "cross"):
         for link in LINKS:
             write_overlap(tmp_path, name, link, **{"variant.overflow": "evict"})
             write_overlap(tmp_path, name, link, 0, 1, **{"memory_gb": 4.0})
-    runs = throughput_dynamics.select(with_metrics(load(tmp_path))).runs
-    assert set(runs["memory_gb"]) == {4.0} and set(runs["config.variant.overflow"]) == {"direct"}
+    for module in (throughput_dynamics, model_figure):
+        runs = module.select(with_metrics(load(tmp_path))).runs
+        assert set(runs["memory_gb"]) == {4.0} and set(runs["config.variant.overflow"]) == {"direct"}
 
 
 def test_a_pipeline_figure_of_one_storage_has_room_for_legend_and_title(tmp_path: Path) -> None:
