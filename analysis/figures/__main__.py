@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis import layout, metrics, style, sweep
+from analysis.bugs import Bugs
 from analysis.documents import ResultsError
 from analysis.figures import (
     access_pattern,
@@ -97,13 +98,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         check_folder(options.results)
-        results, selections = select(options.results)
-        if all(selection.runs.empty for selection in selections.values()):
+        bugs = Bugs()
+        results, selections = select(options.results, bugs)
+        if not bugs.found and all(selection.runs.empty for selection in selections.values()):
             if measure(options.results) == sweep.INTERRUPTED:
                 return sweep.INTERRUPTED
-            results, selections = select(options.results)
+            results, selections = select(options.results, bugs)
         print_some(results.skipped)
-        return draw_all(selections, options.results, options.out)
+        return draw_all(selections, options.results, options.out, bugs)
     except DualBladeError as error:
         print(error, file=sys.stderr)
         return 1
@@ -135,23 +137,28 @@ def check_folder(results_dir: Path) -> None:
         )
 
 
-def select(results_dir: Path) -> tuple[Results, dict[str, Selection]]:
+def select(results_dir: Path, bugs: Bugs) -> tuple[Results, dict[str, Selection]]:
     """Load, and choose the runs of each figure."""
-    results = metrics.with_metrics(load(results_dir))
-    return results, {name: figure.select(results) for name, figure in FIGURES.items()}
+    results, selections = metrics.with_metrics(load(results_dir)), {}
+    for name, figure in FIGURES.items():
+        with bugs.of(name):
+            selections[name] = figure.select(results)
+    return results, selections
 
 
-def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Path) -> int:
-    """Draw what has data and say what would measure the rest; status 1 when nothing could be drawn."""
+def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Path, bugs: Bugs) -> int:
+    """Draw what has data and say what would measure the rest; status 1 when nothing has any, or there was a bug."""
     for name, selection in selections.items():
         if selection.runs.empty:
             print(f"{name:<{NAME_CHARS}} no results; measure them with: {sweep.command(name, results_dir)}")
             continue
         try:
-            draw(name, selection, out_dir)
+            with bugs.of(name):
+                draw(name, selection, out_dir)
         except (DualBladeError, TraceError) as error:
             print(f"{name:<{NAME_CHARS}} not drawn: {error}")
-    return int(all(selection.runs.empty for selection in selections.values()))
+    print_some(bugs.sentences())
+    return int(bool(bugs.found) or all(selection.runs.empty for selection in selections.values()))
 
 
 def draw(name: str, selection: Selection, out_dir: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from analysis import evidence, sweep
+from analysis.bugs import Bugs
 from analysis.claims import Judgement, Verdict, judge, read_claims, to_json
 from analysis.figures.__main__ import check_folder, measure, print_some
 from analysis.judges import JUDGES
@@ -29,16 +30,18 @@ def main(arguments: list[str] | None = None) -> int:
         check_folder(options.results)
         if not find_runs(options.results) and measure(options.results) == sweep.INTERRUPTED:
             return sweep.INTERRUPTED
-        judgements = write(options.results, options.out)
+        bugs = Bugs()
+        judgements = write(options.results, options.out, bugs)
     except DualBladeError as error:
         print(error, file=sys.stderr)
         return 1
     print(summary(judgements, options.out))
-    return 0
+    print_some(bugs.sentences())
+    return int(bool(bugs.found))
 
 
-def write(results_dir: Path, out_dir: Path) -> list[Judgement]:
-    """Both files, each complete or not at all."""
+def write(results_dir: Path, out_dir: Path, bugs: Bugs) -> list[Judgement]:
+    """Both files, each complete or not at all, but for figures that have a bug."""
     gathered = evidence.gather(results_dir)
     print_some(gathered.results.skipped)
     judgements = [
@@ -47,7 +50,7 @@ def write(results_dir: Path, out_dir: Path) -> list[Judgement]:
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     _replace(out_dir / CLAIMS_JSON, to_json(judgements))
-    _replace(out_dir / PAGE, render(judgements, gathered, out_dir))
+    _replace(out_dir / PAGE, render(judgements, gathered, out_dir, bugs))
     return judgements
 
 

@@ -12,11 +12,11 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from analysis import style, sweep
+from analysis.bugs import Bugs
 from analysis.claims import Judgement
 from analysis.figures.__main__ import FIGURES, TABLES, FigureModule
 from analysis.load import Results
 from analysis.report.tables import Table, from_frame
-from analysis.selection import Selection
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
 
@@ -25,13 +25,17 @@ CSS_PX_PER_IN = 150
 
 @dataclass(frozen=True)
 class Exhibit:
-    """One figure with what belongs to it; `image` is a data URI, empty where there is nothing to draw."""
+    """One figure with what belongs to it.
+
+    `image` is a data URI; empty where there is nothing to draw, or where it failed for the reason that `fault` gives.
+    """
 
     name: str
     title: str
     subject: str
     command: str
     claims: tuple[Judgement, ...]
+    fault: str = ""
     image: str = ""
     width_px: int = 0
     caption: str = ""
@@ -40,29 +44,35 @@ class Exhibit:
     notes: tuple[str, ...] = ()
 
 
-def exhibits(results: Results, judgements: Iterable[Judgement], results_dir: Path) -> list[Exhibit]:
+def exhibits(results: Results, judgements: Iterable[Judgement], results_dir: Path, bugs: Bugs) -> list[Exhibit]:
     """All figures in the paper's order, those without data as the command that would measure them."""
     judgements = list(judgements)
-    return [_exhibit(name, results, judgements, results_dir) for name in FIGURES]
+    return [_exhibit(_empty(name, judgements, results_dir), results, bugs) for name in FIGURES]
 
 
-def _exhibit(name: str, results: Results, judgements: list[Judgement], results_dir: Path) -> Exhibit:
-    module = FIGURES[name]
-    selection = module.select(results)
-    empty = Exhibit(
+def _empty(name: str, judgements: list[Judgement], results_dir: Path) -> Exhibit:
+    return Exhibit(
         name=name,
         title=name.replace("e2e", "end-to-end").replace("_", " ").capitalize(),
-        subject=_subject(module.__doc__),
+        subject=_subject(FIGURES[name].__doc__),
         command=sweep.command(name, results_dir),
         claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),
     )
+
+
+def _exhibit(empty: Exhibit, results: Results, bugs: Bugs) -> Exhibit:
     try:
-        return empty if selection.runs.empty else _drawn(empty, module, selection)
+        with bugs.of(empty.name):
+            return _drawn(empty, FIGURES[empty.name], results)
     except (DualBladeError, TraceError) as error:
-        return replace(empty, notes=(str(error),))
+        return replace(empty, fault=str(error))
+    return replace(empty, fault=f"Not drawn because of a bug: {bugs.found[empty.name]}")
 
 
-def _drawn(empty: Exhibit, module: FigureModule, selection: Selection) -> Exhibit:
+def _drawn(empty: Exhibit, module: FigureModule, results: Results) -> Exhibit:
+    selection = module.select(results)
+    if selection.runs.empty:
+        return empty
     with mpl.rc_context(style.RC):
         figure = module.plot(selection.runs)
         return replace(

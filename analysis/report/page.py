@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis import sweep
+from analysis.bugs import Bugs
 from analysis.claims import Judgement, Verdict
 from analysis.evidence import Evidence
 from analysis.report import tables
@@ -24,9 +25,9 @@ LOOKS = {
 }
 
 
-def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path) -> str:
+def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path, bugs: Bugs) -> str:
     """The whole page as HTML without a single reference to anything outside it but the runs' folders."""
-    shown = exhibits(evidence.results, judgements, evidence.results_dir)
+    shown = exhibits(evidence.results, judgements, evidence.results_dir, bugs)
     used = {run for judgement in judgements for finding in judgement.findings for run in finding.runs}
     used |= {run for exhibit in shown for run in exhibit.runs}
     environment = Environment(

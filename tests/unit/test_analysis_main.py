@@ -71,6 +71,20 @@ def test_results_are_drawn_and_named_one_line_each(capsys: pytest.CaptureFixture
     assert all(f"figures/{name}.png" in line for name, line in zip(CURVES, lines, strict=True))
 
 
+@pytest.mark.usefixtures("unsaved", "no_sweep")
+@pytest.mark.parametrize("step", ["select", "plot", "caption"])
+def test_a_bug_in_a_figure_costs_that_figure_alone_and_is_told(
+    step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sweep(Path("results"), limits_gb=[2.0, 4.0])
+    monkeypatch.setattr(ALL_FIGURES["thrashing"], step, lambda data: int(float("nan")))
+    assert main([]) == 1
+    out, err = capsys.readouterr()
+    assert [line.split()[0] for line in out.splitlines() if " runs " in line] == ["e2e_latency", "hit_rate"]
+    assert err.startswith("thrashing is not drawn because of a bug: ValueError: cannot convert float NaN to integer (")
+    assert err.count("\n") == 1
+
+
 @pytest.mark.usefixtures("no_sweep")
 def test_a_figure_without_data_names_the_command_that_measures_it(capsys: pytest.CaptureFixture[str]) -> None:
     write_sweep(Path("elsewhere"), variants=["dual_blade"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from analysis import sweep
+from analysis.figures.__main__ import FIGURES
 from analysis.report.__main__ import main
 from tests.unit.analysis_results import write_io, write_run, write_sweep
 from tests.unit.device_traces import write_traced_run
@@ -134,6 +135,18 @@ def test_figures_without_data_name_the_command_that_measures_them(capsys: pytest
     out, _ = capsys.readouterr()
     assert out.splitlines()[-1].endswith("out/index.html, out/claims.json")
     assert [line.split()[0] for line in out.splitlines()[:-1]] == [f"C{number}" for number in range(1, 23)]
+
+
+def test_a_bug_in_a_figure_is_told_in_its_place_and_by_the_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_sweep(Path("results"), limits_gb=[2.0, 4.0])
+    monkeypatch.setattr(FIGURES["thrashing"], "plot", lambda data: int(float("nan")))
+    assert main([]) == 1
+    assert "thrashing is not drawn because of a bug: ValueError: cannot convert" in capsys.readouterr().err
+    text = Path("report/index.html").read_text()
+    assert "Not drawn because of a bug: ValueError: cannot convert" in text
+    assert len(Page(text).images) == 2
 
 
 def test_without_results_the_default_sweep_is_measured_first(monkeypatch: pytest.MonkeyPatch) -> None:
