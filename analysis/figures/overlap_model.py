@@ -46,7 +46,7 @@ def select(results: Results) -> Selection:
 
 def _stated_link(runs: pd.DataFrame) -> pd.Series:
     """The link as it was asked for: its rate, or its ratio to the storage's."""
-    ratios = optional(runs, RATIO).map("{:g}x SSD".format, na_action="ignore")
+    ratios = optional(runs, RATIO).map("{:g}x SSD".format, na_action="ignore").astype(object)
     return ratios.fillna(runs[LINK_RATE].map("{:g} GB/s".format))
 
 
