@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from analysis.load import DEFAULT_RESULTS
 from experiments import virtual_machine
+from experiments.ending import run_python
 from experiments.hierarchy import why_not_here
 
-INTERRUPTED = 130
 DEFAULT, GUEST = "default", "default_guest"
 
 
@@ -35,21 +33,15 @@ def default_experiment() -> tuple[str, str | None]:
 
 
 def run_default_sweep(results_dir: Path) -> int:
-    """Run the default sweep, its progress on our own output; its exit status, or 130 after an interrupt.
+    """Run the default sweep, its progress on our own output; its exit status.
 
-    An interrupt reaches the child too (same terminal): it is given the time to put the machine's settings back.
+    Raises:
+        SystemExit: we were asked to end, and the sweep has put the machine's settings back.
     """
     experiment, reason = default_experiment()
     if reason:
         print(f"in the guest, on an emulated SSD and at its scale, since here {reason}", flush=True)
-    child = subprocess.Popen([sys.executable, *arguments(experiment, results_dir)])
-    interrupted = False
-    while True:
-        try:
-            status = child.wait()
-            return INTERRUPTED if interrupted else status
-        except KeyboardInterrupt:
-            interrupted = True
+    return run_python(arguments(experiment, results_dir))
 
 
 def _quote(path: str) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import yaml
 
+from experiments.ending import run_python
 from experiments.engine import PROJECT
 
 FLAG = "+experiment=all"
 FILE = PROJECT / "conf/experiment/all.yaml"
 MULTIRUN = ("-m", "--multirun")
-INTERRUPTED = 130
 
 
 def parts(overrides: Sequence[str]) -> list[list[str]]:
@@ -28,25 +25,13 @@ def parts(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def run_all(overrides: Sequence[str]) -> int:
-    """Run them as `experiments.run` would; the worst of their exit statuses, or 130 at once after an interrupt."""
+    """Run them as `experiments.run` would; the worst of their exit statuses.
+
+    Raises:
+        SystemExit: we were asked to end; see `run_python`.
+    """
     worst = 0
     for part in parts(overrides):
         print(f"{part[0].partition('=')[2]}:", flush=True)
-        status = _run(part)
-        if status == INTERRUPTED:
-            return INTERRUPTED
-        worst = max(worst, status)
+        worst = max(worst, run_python(["-m", "experiments.run", MULTIRUN[0], *part]))
     return worst
-
-
-def _run(part: list[str]) -> int:
-    """A signal that reaches this process only is passed on, and the child is given the time to tidy up."""
-    child = subprocess.Popen([sys.executable, "-m", "experiments.run", MULTIRUN[0], *part])
-    try:
-        return child.wait()
-    except BaseException as error:
-        child.send_signal(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
-        child.wait()
-        if isinstance(error, KeyboardInterrupt):
-            return INTERRUPTED
-        raise

@@ -147,9 +147,9 @@ def _parse(line: bytes) -> Event | None:
     return event if isinstance(event, dict) else None
 
 
-def enter(procs: Path | None) -> list[str]:
-    """The prefix that makes a command die with this process, inside the cgroup of `procs`."""
-    return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(procs or "-")]
+def enter(procs: Path | None, at_our_death: signal.Signals = signal.SIGKILL) -> list[str]:
+    """The prefix that makes a command die with this process, by that signal, inside the cgroup of `procs`."""
+    return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(int(at_our_death)), str(procs or "-")]
 
 
 def environment() -> dict[str, str]:

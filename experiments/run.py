@@ -7,10 +7,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
-from types import FrameType
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -20,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dualblade.errors import DualBladeError
 from experiments import all_experiments
 from experiments.dry_run import FLAG, report
+from experiments.ending import undo_on_request
 from experiments.errors import MachineError
 from experiments.hierarchy import enter_scope
 from experiments.point import Settings
@@ -36,21 +35,14 @@ INTERRUPTED = 130
 
 def main() -> int:
     """0: every point has a result; 1: some failed, or the configuration cannot be used; 130: interrupted."""
-    if FLAG in sys.argv:
-        return _dry_run()
-    if all_experiments.FLAG in sys.argv:
-        return all_experiments.run_all(sys.argv[1:])
-    enter_scope(["-m", "experiments.run", *sys.argv[1:]])
-    sys.argv[1:] = in_rounds(sys.argv[1:])
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, _end)
-    register_resolvers()
+    undo_on_request()
     traceback_wanted = "HYDRA_FULL_ERROR" in os.environ
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come out of Hydra as they are, to be worded below
     try:
-        with Session() as session:
-            run = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-            run(lambda config: run_point(config, session))()
+        if FLAG in sys.argv:
+            return report(sys.argv[1:])
+        if all_experiments.FLAG in sys.argv:
+            return all_experiments.run_all(sys.argv[1:])
+        return _run()
     except (*COMPLAINTS, DualBladeError, OSError) as error:
         if traceback_wanted:
             raise
@@ -59,17 +51,21 @@ def main() -> int:
     except KeyboardInterrupt:
         print("experiments.run: interrupted; the same command goes on where it stopped", file=sys.stderr)
         return INTERRUPTED
+
+
+def _run() -> int:
+    """The sweep, or the point, of the command line by Hydra; 1 if any point failed."""
+    enter_scope(["-m", "experiments.run", *sys.argv[1:]])
+    sys.argv[1:] = in_rounds(sys.argv[1:])
+    register_resolvers()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # exceptions come out of Hydra as they are, to be worded by `main`
+    try:
+        with Session() as session:
+            run = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+            run(lambda config: run_point(config, session))()
     finally:
         display().close()
     return 1 if display().counts[State.FAILED] else 0
-
-
-def _dry_run() -> int:
-    try:
-        return report(sys.argv[1:])
-    except (*COMPLAINTS, DualBladeError, OSError) as error:
-        print(f"experiments.run: {sentence(error)}", file=sys.stderr)
-        return 1
 
 
 def run_point(config: DictConfig, session: Session) -> None:
@@ -98,11 +94,6 @@ def skip_or_measure(point: AnyPoint, settings: Settings, session: Session) -> No
     display().begin(point.label)
     result = session.measure(point, settings, results, display().event)
     display().measured(point.label, result, time.monotonic() - start)
-
-
-def _end(signum: int, frame: FrameType | None) -> None:
-    """A request to end is an exception like Ctrl-C's, so that all steps are undone."""
-    raise SystemExit(128 + signum)
 
 
 if __name__ == "__main__":

@@ -101,8 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
         bugs = Bugs()
         results, selections = select(options.results, bugs)
         if not bugs.found and all(selection.runs.empty for selection in selections.values()):
-            if measure(options.results) == sweep.INTERRUPTED:
-                return sweep.INTERRUPTED
+            measure(options.results)
             results, selections = select(options.results, bugs)
         print_some(results.skipped)
         return draw_all(selections, options.results, options.out, bugs)
@@ -111,13 +110,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
 
 
-def measure(results_dir: Path) -> int:
-    """Run the default sweep; its exit status. Points that it could not measure leave the rest to be drawn."""
+def measure(results_dir: Path) -> None:
+    """Run the default sweep. Points that it could not measure leave the rest to be drawn."""
     print(f"{results_dir} holds nothing to draw yet: measuring the default sweep first", flush=True)
     status = sweep.run_default_sweep(results_dir)
-    if status not in (0, sweep.INTERRUPTED):
+    if status:
         print(f"the sweep ended with status {status}; drawing what there is", file=sys.stderr)
-    return status
 
 
 def check_folder(results_dir: Path) -> None:

@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         check_folder(options.results)
-        if not find_runs(options.results) and measure(options.results) == sweep.INTERRUPTED:
-            return sweep.INTERRUPTED
+        if not find_runs(options.results):
+            measure(options.results)
         bugs = Bugs()
         judgements = write(options.results, options.out, bugs)
     except DualBladeError as error:
