@@ -28,6 +28,12 @@ class BlockDevice:
         return cls._whole(sys_root / f"dev/block/{major}:{minor}")
 
     @classmethod
+    def of_node(cls, node: Path) -> BlockDevice:
+        """By the path of its device node, which may be a partition's."""
+        number = os.stat(node).st_rdev
+        return cls.of_number(os.major(number), os.minor(number))
+
+    @classmethod
     def _whole(cls, link: Path) -> BlockDevice:
         """A partition has no queue of its own, its disk has."""
         sysfs = link.resolve()
@@ -42,6 +48,11 @@ class BlockDevice:
         """The kernel's own dev_t, as its tracepoints show it (include/linux/kdev_t.h)."""
         major, minor = map(int, (self.sysfs / "dev").read_text().split(":"))
         return major << 20 | minor
+
+    @property
+    def block_bytes(self) -> int:
+        """Its logical block: what it reads and writes at least, and direct I/O in multiples of."""
+        return int((self.sysfs / "queue/logical_block_size").read_text())
 
     @property
     def read_ahead(self) -> Path:
@@ -68,12 +79,10 @@ class BlockDevice:
 def backing_device(mount: Mount) -> BlockDevice | None:
     """The device that a mount lies on; btrfs and others name it as their source, under a number of their own."""
     major, minor = (int(part) for part in mount.device.split(":"))
-    if major == 0:
-        if not Path(mount.source).is_block_device():
-            return None
-        number = os.stat(mount.source).st_rdev
-        major, minor = os.major(number), os.minor(number)
-    return BlockDevice.of_number(major, minor)
+    if major:
+        return BlockDevice.of_number(major, minor)
+    source = Path(mount.source)
+    return BlockDevice.of_node(source) if source.is_block_device() else None
 
 
 def describe(folder: Path) -> dict[str, Any]:

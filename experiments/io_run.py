@@ -46,7 +46,8 @@ class IoRun:
             target = stack.enter_context(
                 io_target.opened(io.path, self.point.storage, io.size_bytes, scratch, self.journal)
             )
-            possible = [(size, depth) for size, depth in io.cells if target.takes(size)]
+            possible = target.cells(io)
+            io_target.fill(target, io.size_bytes)
             buffers_bytes = max(size * depth for size, depth in possible) + 2 * huge_pages.HUGE_PAGE_BYTES
             huge = stack.enter_context(huge_pages.reserved(buffers_bytes, self.journal))
             self.seconds["prepare"] = time.monotonic() - start
@@ -70,9 +71,7 @@ class IoRun:
         self.report({"event": "progress", "phase": "fio", "done": done, "of": len(io.cells)})
         target.forget(io.size_bytes)
         options = [
-            *target.options,
-            f"--filename={target.file}",
-            f"--offset={target.offset_bytes}",
+            *target.job,
             f"--rw=rand{io.op}",
             f"--bs={request_bytes}",
             f"--iodepth={depth}",

@@ -74,6 +74,7 @@ def measure(storage: StorageConfig, threads: int, journal: Journal) -> StorageRa
         scratch = stack.enter_context(scratch_folder(Path(storage.directory), SIZE_BYTES, journal))
         opened = io_target.opened(PATH_OF[storage.backend], storage, SIZE_BYTES, scratch, journal)
         target = stack.enter_context(opened)
+        io_target.fill(target, SIZE_BYTES)
         request_bytes = min(storage.chunk_bytes, target.most_request_bytes or storage.chunk_bytes)
         buffers_bytes = threads * (storage.queue_depth * request_bytes + 2 * huge_pages.HUGE_PAGE_BYTES)
         huge = stack.enter_context(huge_pages.reserved(buffers_bytes, journal))
@@ -86,9 +87,7 @@ def reading(target: IoTarget, request_bytes: int, depth: int, threads: int, *, h
     """fio's options: tensors are read from end to end, so reads are sequential."""
     part_bytes = SIZE_BYTES // threads // request_bytes * request_bytes
     return [
-        *target.options,
-        f"--filename={target.file}",
-        f"--offset={target.offset_bytes}",
+        *target.job,
         f"--offset_increment={part_bytes}",
         f"--size={part_bytes}",
         f"--numjobs={threads}",

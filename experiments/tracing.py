@@ -6,9 +6,7 @@ Nothing of it needs undoing by the next harness: the tracer dies with this one, 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,9 +148,8 @@ def disks(storage: StorageConfig, scratch: Path) -> list[BlockDevice]:
     """The whole disks that a run uses: the one below its folder, and Group 2's own."""
     below = backing_device(mount_of(scratch, read_mounts()))
     found = [below.disk()] if below else []
-    if storage.block_device and stat.S_ISBLK(os.stat(storage.block_device).st_mode):
-        number = os.stat(storage.block_device).st_rdev
-        found.append(BlockDevice.of_number(os.major(number), os.minor(number)).disk())
+    if storage.block_device and Path(storage.block_device).is_block_device():
+        found.append(BlockDevice.of_node(Path(storage.block_device)).disk())
     return list(dict.fromkeys(found))
 
 

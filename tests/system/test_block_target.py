@@ -16,6 +16,7 @@ from dualblade.geometry import KVGeometry
 from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
 from dualblade.units import MIB
+from tests.system.loop_image import on_loop
 
 GEOMETRY = KVGeometry.uniform(3, 2, 60, batch_size=3, capacity_tokens=40)
 DIRECT = VariantConfig("nvme_direct_only", 0, "direct")
@@ -32,13 +33,8 @@ def image(disk_path: Path) -> Path:
 @pytest.fixture(params=[512])
 def loop(image: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """A loop device over the image, with sectors of as many bytes as the test asks for."""
-    losetup = ["losetup", "--sector-size", str(request.param), "--find", "--show", str(image)]
-    made = subprocess.run(losetup, capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
-    device = made.stdout.strip()
-    yield device
-    subprocess.run(["losetup", "--detach", device], check=True)
+    with on_loop(image, request.param) as device:
+        yield device
 
 
 def storage(device: str | None, serial: object, **changes: object) -> StorageConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import signal
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from dualblade.errors import StorageError
+from dualblade.units import MIB
 from experiments import io_target
 from experiments.host import Host
 from experiments.io_point import IoPoint
@@ -19,6 +21,7 @@ from experiments.journal import Journal
 from experiments.results import Results
 from experiments.sweep import compose_points
 from tests.system.harness_process import Harness, needs_root_and_cgroup
+from tests.system.loop_image import on_loop
 
 pytestmark = needs_root_and_cgroup()
 
@@ -73,6 +76,29 @@ def test_a_direct_path_that_is_not_direct_fails(disk_path: Path, monkeypatch: py
     monkeypatch.setattr(io_target, "opened", mislabelled)
     with results.workspace("io_paths", point, journal) as workspace, pytest.raises(StorageError, match="not direct"):
         IoRun(point, workspace, journal, lambda event: None, Host()).execute()
+
+
+@pytest.mark.parametrize("op", ["read", "write"])
+def test_the_block_device_that_the_storage_names_is_the_one_measured(harness: Harness, op: str) -> None:
+    image = harness.folder / "image"
+    image.write_bytes(before := os.urandom(20 * MIB))
+    with on_loop(image) as device:
+        named = ["storage=block", f"storage.block_device={device}", "storage.first_lba=256"]
+        done = harness.run(*SMALL, *named, f"storage.serial={image}", "io.path=block_direct", f"io.op={op}", "-m")
+        refused = harness.run(*SMALL, *named, "storage.serial=another", "io.path=block_direct", f"io.op={op}", "-m")
+    assert done.returncode == 0, done.stderr
+    (record,) = [record for record in harness.records() if not record.failed]
+    assert record.result["target"] == "a block device, O_DIRECT"
+    after = image.read_bytes()
+    assert (after[:MIB], after[17 * MIB :]) == (before[:MIB], before[17 * MIB :])
+    assert not any(after[MIB : 17 * MIB]), "a loop device punches holes for what is discarded"
+    assert "'another' was asked for; nothing was written" in refused.stderr
+
+
+def test_request_sizes_of_part_of_a_block_are_one_sentence(harness: Harness) -> None:
+    done = harness.run(*SMALL, "io.path=block_direct", "io.block_kib=[2,4]", "-m")
+    assert "io.block_kib=[2] is not of whole blocks of a loop device over a file" in done.stderr
+    assert "fio" not in done.stderr and harness.left_behind() == []
 
 
 def test_a_killed_harness_leaves_no_loop_device_to_the_next(harness: Harness) -> None:

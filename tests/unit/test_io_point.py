@@ -92,3 +92,31 @@ def test_a_mode_that_was_not_in_force_is_an_error(cached: bool, resident_bytes: 
     with pytest.raises(StorageError, match="the target"):
         check_mode(target, 1000, resident_bytes)
     check_mode(target, 1000, 1000 if cached else 0)
+
+
+def test_a_grid_leaves_out_what_is_too_large_for_one_request() -> None:
+    grid = point(block_kib=[4, 64, 256], queue_depths=[1, 8]).io
+    target = IoTarget(Path("unused"), (), False, "a namespace", block_bytes=4096, most_request_bytes=64 << 10)
+    assert target.cells(grid) == [(4096, 1), (4096, 8), (65536, 1), (65536, 8)]
+    assert IoTarget(Path("unused"), (), True, "a file").cells(grid) == grid.cells
+
+
+@pytest.mark.parametrize(
+    ("block_kib", "sentence"),
+    [
+        ([3, 12], "io.block_kib=[3] is not of whole blocks of a namespace, which are 4,096 bytes; take multiples of 4"),
+        (
+            [256, 1024],
+            "io.block_kib=[256, 1024] are all more than one request of a namespace can have; take 64 or less",
+        ),
+    ],
+)
+def test_a_grid_that_the_device_does_not_take_is_one_sentence(block_kib: list[int], sentence: str) -> None:
+    target = IoTarget(Path("unused"), (), False, "a namespace", block_bytes=4096, most_request_bytes=64 << 10)
+    with pytest.raises(ConfigurationError) as error:
+        target.cells(point(block_kib=block_kib, size_mib=3).io)
+    assert str(error.value) == sentence
+
+
+def test_a_folders_colon_does_not_lead_fio_elsewhere() -> None:
+    assert "--filename=/mnt/a\\:b/io" in IoTarget(Path("/mnt/a:b/io"), (), True, "a file").job
