@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualblade.block_target import BlockTarget
 from dualblade.claim import Claim
 from dualblade.config import RunConfig
-from dualblade.extents import LbaMap, bind
+from dualblade.extents import bind
 from dualblade.geometry import TensorId
 from dualblade.residency import knob_bytes, plan_residency
+from dualblade.storage_config import StorageConfig
+
+_FREE = "  free: nothing mounted, swapped to, stacked or stored on it, and no other run uses these blocks"
 
 
 def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
@@ -31,30 +35,45 @@ def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
         return
     tensors = [TensorId(layer, kind) for layer in direct for kind in ("k", "v")]
     extents = bind([(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors], storage.lba_bytes)
-    yield from _nvme(run, extents) if storage.backend == "nvme" else _other(run, extents)
+    how = f"in {len(extents.extents)} extents back to back"
+    yield from raw_writes(storage, extents.size_bytes, storage.chunk_bytes, how)
 
 
-def _nvme(run: RunConfig, extents: LbaMap) -> Iterator[str]:
-    claim = Claim(run.storage)
+def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
+    """Lines for the first `size_bytes` of what the storage grants; `how` they are written, by chunks of which size.
+
+    Raises:
+        StorageError, ConfigurationError: they would be refused, and why.
+    """
+    if storage.backend == "nvme":
+        yield from _nvme(storage, size_bytes, chunk_bytes, how)
+        return
+    first_byte = storage.first_lba * storage.lba_bytes
+    written = f"bytes {first_byte:,} to {first_byte + size_bytes - 1:,}"
+    if storage.backend == "file":
+        yield f"  would write: {written} of a file in {storage.directory}, by O_DIRECT"
+        return
+    device = BlockTarget(storage, size_bytes)
+    device.close(in_doubt=True)  # nothing was written, so there is nothing to discard
+    yield f"  would overwrite: {written} of {device}, serial {storage.serial}, by O_DIRECT, {how}"
+    yield "  afterwards: these bytes are discarded where the device can, no other is touched"
+    yield _FREE
+
+
+def _nvme(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
+    claim = Claim(storage)
     try:
-        blocks, controller = claim.first_blocks(extents.size_bytes), claim.identity.controller
-        chunk_bytes = min(run.storage.chunk_bytes, claim.identity.most_chunk_bytes)
+        blocks, controller = claim.first_blocks(size_bytes), claim.identity.controller
+        most_bytes = min(chunk_bytes, claim.identity.most_chunk_bytes)
         yield f"  device: {claim.device}, {controller.model}, serial {controller.serial}"
-        yield f"  granted: LBAs {claim.blocks.start:,} to {claim.blocks.stop - 1:,}, {run.storage.lba_bytes} bytes each"
+        yield f"  granted: LBAs {claim.blocks.start:,} to {claim.blocks.stop - 1:,}, {storage.lba_bytes} bytes each"
         yield (
-            f"  would overwrite: LBAs {blocks.start:,} to {blocks.stop - 1:,}, {extents.size_bytes:,} bytes in "
-            f"{len(extents.extents)} extents back to back, by commands of at most {chunk_bytes:,} bytes"
+            f"  would overwrite: LBAs {blocks.start:,} to {blocks.stop - 1:,}, {size_bytes:,} bytes {how}, by commands "
+            f"of at most {most_bytes:,} bytes"
         )
         yield "  afterwards: these blocks are deallocated (Dataset Management), no other is touched"
         for _, left in claim.left_behind():
             yield f"  before: LBAs {left.start:,} to {left.stop - 1:,}, which a killed run left, are deallocated"
-        yield "  free: nothing mounted, swapped to, stacked or stored on it, and no other run uses these blocks"
+        yield _FREE
     finally:
         claim.close()
-
-
-def _other(run: RunConfig, extents: LbaMap) -> Iterator[str]:
-    storage = run.storage
-    where = f"a file in {storage.directory}" if storage.backend == "file" else f"{storage.block_device}"
-    first_byte = storage.first_lba * storage.lba_bytes
-    yield f"  would write: bytes {first_byte:,} to {first_byte + extents.size_bytes - 1:,} of {where}, by O_DIRECT"

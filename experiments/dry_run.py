@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from dualblade import dry_run
 from dualblade.errors import DualBladeError
+from experiments import io_dry_run, scratch
 from experiments.environment import available_bytes
+from experiments.io_point import IoPoint
 from experiments.kernel import CACHE
-from experiments.point import Point
+from experiments.point import Settings
+from experiments.points import AnyPoint, from_config
 from experiments.sweep import compose_points
 
 FLAG = "--dry-run"
@@ -19,14 +23,20 @@ def report(overrides: Sequence[str]) -> int:
     refused = 0
     for config in compose_points([override for override in overrides if not override.startswith("-")]):
         try:
-            point = Point.from_config(config)
-            if point.guest:
-                print(f"{point.label}: all to the emulated SSD, a file in {CACHE} that goes with its guest")
-                continue
-            budget_bytes = available_bytes() if point.budget_bytes is None else max(0, point.budget_bytes)
-            print("\n".join(dry_run.describe(point.run, budget_bytes)))
+            Settings.from_config(config)
+            print("\n".join(_lines(from_config(config))))
         except DualBladeError as error:
             refused += 1
             print(f"refused: {error}")
     print("nothing was written")
     return int(bool(refused))
+
+
+def _lines(point: AnyPoint) -> Iterable[str]:
+    if point.guest:
+        return [f"{point.label}: all to the emulated SSD, a file in {CACHE} that goes with its guest"]
+    scratch.check(Path(point.storage.directory), point.file_bytes)
+    if isinstance(point, IoPoint):
+        return io_dry_run.describe(point)
+    budget_bytes = available_bytes() if point.budget_bytes is None else max(0, point.budget_bytes)
+    return dry_run.describe(point.run, budget_bytes)

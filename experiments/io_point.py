@@ -118,6 +118,11 @@ class IoPoint:
         return f"{self.io.path}-{self.io.op}-{self.storage.name}-{digest}"
 
     @property
+    def file_bytes(self) -> int:
+        """The most that a run may put on the file system."""
+        return self.io.size_bytes
+
+    @property
     def label(self) -> str:
         return f"{self.io.path} {self.io.op} rep {self.repetition}"
 

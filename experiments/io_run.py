@@ -41,7 +41,7 @@ class IoRun:
         io, start = self.point.io, time.monotonic()
         with contextlib.ExitStack() as stack:
             directory = Path(self.point.storage.directory)
-            scratch = stack.enter_context(scratch_folder(directory, io.size_bytes, self.journal))
+            scratch = stack.enter_context(scratch_folder(directory, self.point.file_bytes, self.journal))
             self._describe(scratch)
             target = stack.enter_context(
                 io_target.opened(io.path, self.point.storage, io.size_bytes, scratch, self.journal)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dualblade.block_target import BlockTarget
 from dualblade.claim import Claim
@@ -23,6 +24,7 @@ from experiments.journal import Journal
 FILE = "io"
 RING = "--ioengine=io_uring"
 FILL_TIMEOUT_S = 600.0
+Kind = Literal["file", "block", "loop", "nvme"]
 
 
 @dataclass(frozen=True)
@@ -98,21 +100,34 @@ def opened(
         StorageError, ConfigurationError: this machine does not have the path, or the blocks named are not ours.
     """
     file = scratch / FILE
-    match path:
-        case "ext4_buffered" | "ext4_direct":
+    match kind(path, storage):
+        case "file":
             yield on_file(path, file)
-        case _ if storage.backend == "nvme":
+        case "nvme":
             with _claimed(storage, size_bytes) as (claim, blocks):
                 yield on_namespace(path, claim, blocks)
-        case "block_direct" if storage.backend == "block":
+        case "block":
             with contextlib.closing(BlockTarget(storage, size_bytes)) as device:
                 yield on_device(device)
-        case "block_direct":
+        case "loop":
             _reserve(file, size_bytes)
             with loop_device.attached(file, journal) as loop:
                 yield on_loop(loop)
-        case _:
-            raise StorageError(f"io.path={path} takes an NVMe device, and storage={storage.name} has none")
+
+
+def kind(path: IoPath, storage: StorageConfig) -> Kind:
+    """What the path leads to: what the storage names, or else a loop device of ours for the block layer.
+
+    Raises:
+        StorageError: the storage does not have the path.
+    """
+    if path in ("ext4_buffered", "ext4_direct"):
+        return "file"
+    if storage.backend == "nvme":
+        return "nvme"
+    if path == "block_direct":
+        return "block" if storage.backend == "block" else "loop"
+    raise StorageError(f"io.path={path} takes an NVMe device, and storage={storage.name} has none")
 
 
 def fill(target: IoTarget, size_bytes: int) -> None:

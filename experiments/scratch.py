@@ -34,11 +34,27 @@ def scratch_folder(directory: Path, needed_bytes: int, journal: Journal) -> Iter
                 f"cannot make a folder in storage.directory={directory}: {error.strerror}; choose a folder that may be "
                 "written"
             ) from None
-        _check(folder, directory, needed_bytes)
+        _check_room(folder, directory, needed_bytes)
         yield folder
 
 
-def _check(folder: Path, directory: Path, needed_bytes: int) -> None:
+def check(directory: Path, needed_bytes: int) -> None:
+    """Refuse, as `scratch_folder` does and without making anything, a folder that may not exist yet.
+
+    Raises:
+        StorageError: no such room, no disk below it, or it may not be written.
+    """
+    above = directory.absolute()
+    existing = next(path for path in (above, *above.parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise StorageError(
+            f"cannot make a folder in storage.directory={directory}: {existing} is not a folder that may be written; "
+            "choose another"
+        )
+    _check_room(existing, directory, needed_bytes)
+
+
+def _check_room(folder: Path, directory: Path, needed_bytes: int) -> None:
     file_system = mount_of(folder, read_mounts()).fs_type
     if file_system in MEMORY_FILE_SYSTEMS:
         raise StorageError(
@@ -50,5 +66,5 @@ def _check(folder: Path, directory: Path, needed_bytes: int) -> None:
     if free_bytes < needed_bytes + SPARE_BYTES:
         raise StorageError(
             f"storage.directory={directory} has {free_bytes:,} bytes free and this run needs "
-            f"{needed_bytes + SPARE_BYTES:,} for its KV; free some, choose another folder or a larger scale"
+            f"{needed_bytes + SPARE_BYTES:,}; free some, choose another folder, a larger scale or a smaller io.size_mib"
         )
