@@ -95,8 +95,7 @@ class RunTrace:
             return block_latency.write(raw, folder / block_latency.FILE_NAME)
         if self._settings.script == "page_cache":
             return page_cache.write(raw, folder / page_cache.FILE_NAME)
-        attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
-        info = decode(raw, folder / FILE_NAME, attribution=attribution)
+        info = decode(raw, folder / FILE_NAME, attribution=RunAttribution(folder))
         if info.source in (LAYERS, NVME_LAYERS):
             io_layers.write(raw, folder / io_layers.FILE_NAME, nvme=info.source == NVME_LAYERS)
         return info

@@ -28,6 +28,7 @@ from traces.events import READ, WRITE, Int
 from traces.pairing import Commands
 from traces.text_columns import names
 
+EXTENTS, KV_IO = FILES = ("extents.json", "kv_io.parquet")
 EXTENTS_SCHEMA = 1
 PHASES = ("", "prefill", "decode")
 _SHIFT = 52  # of the tensor's number above a time or a row: 52 bits of ns are 52 days
@@ -108,11 +109,14 @@ class Operations:
 
 
 class RunAttribution:
-    """Attribution of one run's commands."""
+    """Attribution of the commands of the run whose folder holds FILES."""
 
-    def __init__(self, extents: Path, kv_io: Path) -> None:
-        self._tensors = tensors = Tensors.load(extents)
-        log = _read_log(kv_io, tensors)
+    def __init__(self, folder: Path) -> None:
+        """Raises:
+        TraceError: one of them is missing or damaged.
+        """
+        self._tensors = tensors = Tensors.load(folder / EXTENTS)
+        log = _read_log(folder / KV_IO, tensors)
         reads, cached = log["op"] == READ, log["cached"]
         self._row_bytes = log["row_bytes"]
         self._ended_ns = int(log["storage_end_ns"].max(initial=0))

@@ -1,6 +1,7 @@
 """Turns raw trace text into device_io.parquet: `python -m traces.decode RAW OUT [--format NAME]`.
 
-A trace of ours says itself what it is. Formats of others: blkparse, biosnoop, cheops25. Memory stays bounded whatever
+A trace of ours says itself what it is. With OUT in the folder of its run, commands are attributed to the run's tensors
+and operations, as the harness does. Formats of others: blkparse, biosnoop, cheops25. Memory stays bounded whatever
 the length: text is read in blocks, and between two of them only what is in flight is kept.
 """
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from traces import biosnoop, blkparse, block_requests, cheops25, io_layers, nvme_commands
+from traces.attribution import FILES, RunAttribution
 from traces.devices import Devices
 from traces.errors import TraceError
 from traces.events import Events
@@ -224,14 +226,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--format", choices=list(SOURCES), help="of a trace that another program wrote")
     options = parser.parse_args(arguments)
     try:
-        info = decode(options.raw, options.out, options.format)
+        run = None if options.format else _run_beside(options.out)
+        info = decode(options.raw, options.out, options.format, run)
     except (TraceError, OSError) as error:
         print(f"traces.decode: {error}", file=sys.stderr)
         return 1
-    print(f"{info.printed_events:,} events of {', '.join(info.devices) or 'no device'} in {options.out}")
+    whose = f"attributed to the run in {options.out.parent}" if run else _why_nobodys(options.format)
+    print(f"{info.printed_events:,} events of {', '.join(info.devices) or 'no device'} in {options.out}, {whose}")
     if not info.valid:
         print(f"traces.decode: the trace is not whole: {info.reason}", file=sys.stderr)
     return 0 if info.valid else 2
+
+
+def _run_beside(out: Path) -> RunAttribution | None:
+    """Attribution by the run whose folder OUT lies in; None where it lies in none."""
+    return RunAttribution(out.parent) if all(out.with_name(name).exists() for name in FILES) else None
+
+
+def _why_nobodys(source: str | None) -> str:
+    reason = "another program wrote it" if source else f"no {' and '.join(FILES)} of its run lie beside it"
+    return f"not attributed to tensors: {reason}"
 
 
 if __name__ == "__main__":

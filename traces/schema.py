@@ -21,6 +21,7 @@ from traces.errors import TraceError
 VERSION = 1
 METADATA_KEY = b"dualblade.device_io"
 FILE_NAME = "device_io.parquet"
+_AGAIN = f"decode the raw trace again (python -m traces.decode TRACE RUN/{FILE_NAME})"
 OPERATIONS = ("read", "write", "deallocate", "flush", "other")
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -105,13 +106,13 @@ def read_info(path: Path) -> TraceInfo:
     except FileNotFoundError:
         raise TraceError(f"{path} does not exist; measure with trace=block_requests or trace=nvme_commands") from None
     except KeyError:
-        raise TraceError(f"{path} does not say that it is a trace of device I/O; decode the raw trace again") from None
+        raise TraceError(f"{path} does not say that it is a trace of device I/O; {_AGAIN}") from None
     except (OSError, ValueError, AttributeError, pa.ArrowException) as error:
         raise _damaged(path, error) from None
     if version != VERSION:
-        raise TraceError(f"{path} has version {version} and this program reads {VERSION}; decode the raw trace again")
+        raise TraceError(f"{path} has version {version} and this program reads {VERSION}; {_AGAIN}")
     return TraceInfo(**content)
 
 
 def _damaged(path: Path, error: Exception) -> TraceError:
-    return TraceError(f"{path} is damaged ({' '.join(str(error).split())[:200]}); decode the raw trace again")
+    return TraceError(f"{path} is damaged ({' '.join(str(error).split())[:200]}); {_AGAIN}")

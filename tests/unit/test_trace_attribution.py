@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.trace_text import Request, write_requests
 from traces.attribution import RunAttribution
-from traces.decode import decode
+from traces.decode import decode, main
 from traces.errors import TraceError
 from traces.schema import read
 
@@ -57,10 +57,13 @@ def attributed(folder: Path, requests: list[Request]) -> list[tuple[Any, ...]]:
     (folder / "extents.json").write_text(json.dumps({"schema": 1, "tensors": TENSORS}))
     pq.write_table(pa.Table.from_pylist(OPERATIONS), folder / "kv_io.parquet")
     raw = write_requests(folder / "t.txt", requests)
-    attribution = RunAttribution(folder / "extents.json", folder / "kv_io.parquet")
-    decode(raw, folder / "t.parquet", attribution=attribution)
+    decode(raw, folder / "t.parquet", attribution=RunAttribution(folder))
+    return rows(folder / "t.parquet")
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
     names = ["layer", "kind", "path", "tensor_offset_bytes", "phase", "iteration"]
-    table, _ = read(folder / "t.parquet", names)
+    table, _ = read(path, names)
     return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
@@ -95,15 +98,36 @@ def test_a_command_is_attributed(tmp_path: Path, request_: Request, expected: tu
     assert attributed(tmp_path, [request_]) == [expected]
 
 
+def test_a_trace_that_was_kept_is_attributed_again_in_its_runs_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = attributed(tmp_path, [at(8192, 1010), at((1 << 20) + 4096, 1110)])
+    assert main([str(tmp_path / "t.txt"), str(tmp_path / "again.parquet")]) == 0
+    assert rows(tmp_path / "again.parquet") == first
+    assert "attributed to the run" in capsys.readouterr().out
+    (tmp_path / "elsewhere").mkdir()
+    assert main([str(tmp_path / "t.txt"), str(tmp_path / "elsewhere/t.parquet")]) == 0
+    assert rows(tmp_path / "elsewhere/t.parquet") == [(-1, "", "", -1, "", -1)] * 2
+    assert "not attributed to tensors: no extents.json and kv_io.parquet" in capsys.readouterr().out
+
+
+def test_a_damaged_run_beside_a_trace_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = attributed(tmp_path, [at(8192, 1010)])
+    (tmp_path / "extents.json").write_text("")
+    assert main([str(tmp_path / "t.txt"), str(tmp_path / "t.parquet")]) == 1
+    assert "extents.json cannot be used" in capsys.readouterr().err
+    assert rows(tmp_path / "t.parquet") == before
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"schema": 9}', '{"schema": 1, "tensors": [{}]}'])
 def test_damaged_extents_are_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "extents.json").write_text(content)
     with pytest.raises(TraceError, match=r"extents\.json"):
-        RunAttribution(tmp_path / "extents.json", tmp_path / "kv_io.parquet")
+        RunAttribution(tmp_path)
 
 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     (tmp_path / "extents.json").write_text(json.dumps({"schema": 1, "tensors": TENSORS}))
     (tmp_path / "kv_io.parquet").write_bytes(b"PAR1")
     with pytest.raises(TraceError, match=r"kv_io\.parquet cannot be used"):
-        RunAttribution(tmp_path / "extents.json", tmp_path / "kv_io.parquet")
+        RunAttribution(tmp_path)
