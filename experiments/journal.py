@@ -93,8 +93,11 @@ class Journal:
     """A stack of actions still to be done, rewritten whole at every change."""
 
     def __init__(self, path: Path) -> None:
+        """Raises:
+        MachineError: what a killed harness left cannot be read.
+        """
         self._path = path
-        self._entries: list[list[Any]] = json.loads(path.read_text()) if path.exists() else []
+        self._entries = _read(path)
 
     @contextlib.contextmanager
     def undo(self, action: str, *arguments: Any) -> Iterator[None]:
@@ -131,8 +134,23 @@ class Journal:
 
     def _save(self) -> None:
         temporary = self._path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(self._entries))
+        with open(temporary, "w") as file:
+            json.dump(self._entries, file)
+            file.flush()
+            os.fsync(file.fileno())  # or a power failure could leave the new name without its content
         temporary.replace(self._path)
+
+
+def _read(path: Path) -> list[list[Any]]:
+    """What is still to be done; nobody else knows it, so a file that does not tell is not taken for an empty one."""
+    with contextlib.suppress(ValueError, TypeError):
+        entries = json.loads(path.read_text()) if path.exists() else []
+        if isinstance(entries, list) and all(action in ACTIONS for action, *_ in entries):
+            return entries
+    raise MachineError(
+        f"{path} is damaged, so what a killed harness left is not known: remove dualblade-* in storage.directory and "
+        ".rep-* in the results, restart the machine, which resets the kernel's settings, then delete the file"
+    )
 
 
 def _holder(lock: IO[str]) -> str:

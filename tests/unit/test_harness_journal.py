@@ -104,6 +104,15 @@ def test_what_cannot_be_cleared_stays_in_the_journal_and_is_named(tmp_path: Path
     assert Journal(path).clear() == 1
 
 
+@pytest.mark.parametrize("content", ["", "{}", '""', "[3]", '[["nix", "a"]]', '[["remove_tree", "a'])
+def test_a_damaged_journal_is_named_and_not_forgotten(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "journal.json"
+    path.write_text(content)
+    with pytest.raises(MachineError, match=rf"^{path} is damaged.*delete the file$"):
+        Journal(path)
+    assert path.read_text() == content
+
+
 def test_a_second_harness_is_told_who_is_first(tmp_path: Path) -> None:
     with exclusive(tmp_path / "lock"), pytest.raises(MachineError, match=f"process {os.getpid()}"):
         contextlib.ExitStack().enter_context(exclusive(tmp_path / "lock"))
