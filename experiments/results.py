@@ -45,10 +45,10 @@ class Record:
     def load(cls, folder: Path) -> Record | None:
         """None for a folder that holds no readable result: it will be measured again."""
         try:
-            environment, result = (json.loads((folder / name).read_text()) for name in (ENVIRONMENT, RESULT))
-        except (OSError, ValueError):
+            environment, result = _read(folder / ENVIRONMENT), _read(folder / RESULT)
+        except (OSError, ValueError, RecursionError):
             return None
-        return cls(folder, environment, result)
+        return cls(folder, environment, result) if _is_sound(environment) else None
 
     @property
     def failed(self) -> bool:
@@ -115,7 +115,7 @@ class Workspace:
     def read_result(self) -> dict[str, Any] | None:
         """What the engine wrote, if it came that far."""
         try:
-            return dict(json.loads((self.folder / RESULT).read_text()))
+            return _read(self.folder / RESULT)
         except (FileNotFoundError, ValueError):
             return None
 
@@ -124,3 +124,22 @@ class Workspace:
         with contextlib.suppress(FileNotFoundError):
             self.target.rename(self.replaced)
         self.folder.rename(self.target)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Raises:
+    OSError, ValueError, RecursionError: it is missing, damaged, or nested without end.
+    """
+    content = json.loads(path.read_text())
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no mapping")
+    return content
+
+
+def _is_sound(environment: Mapping[str, Any]) -> bool:
+    """Whether what is looked into is what it should be."""
+    sections = {name: environment.get(name, {}) for name in ("storage", "guest", "harness_s")}
+    if not all(isinstance(section, dict) for section in sections.values()):
+        return False
+    total_s, package = sections["harness_s"].get("total", 0.0), sections["guest"].get("kernel_package", "")
+    return isinstance(total_s, int | float) and isinstance(package, str)

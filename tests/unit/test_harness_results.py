@@ -88,12 +88,22 @@ def test_a_failed_result_stays_failed_whatever_changed(results: Results) -> None
     assert found(results, point()).state(fingerprint(ENVIRONMENT)) is State.FAILED
 
 
-@pytest.mark.parametrize("damage", ["result.json", "environment.json"])
-def test_a_damaged_result_is_none(results: Results, damage: str) -> None:
-    folder = put(results, "sweep", point())
-    (folder / damage).write_text('{"status": ')
+@pytest.mark.parametrize("damaged", ["result.json", "environment.json"])
+@pytest.mark.parametrize(
+    "content", ['{"status": ', "[]", "3", "null", '"done"', "\xff", '{"a":' * 100_000], ids=range(7)
+)
+def test_a_damaged_result_is_none_and_the_others_are_found(results: Results, damaged: str, content: str) -> None:
+    sound = put(results, "b_sweep", point())
+    folder = put(results, "a_sweep", point())
+    (folder / damaged).write_text(content, encoding="latin-1")
+    assert found(results, point()).folder == sound
+    assert [record.folder for record in results.records()] == [sound]
+
+
+@pytest.mark.parametrize("section", ["storage", "guest", "harness_s"])
+def test_a_section_that_is_none_is_damage(results: Results, section: str) -> None:
+    put(results, "sweep", point(), **{section: []})
     assert results.find(point()) is None
-    assert list(results.records()) == []
 
 
 def test_a_result_of_another_configuration_under_the_same_name_is_none(results: Results) -> None:
