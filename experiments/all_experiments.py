@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import yaml
 
+from dualblade.errors import ConfigurationError
 from experiments.ending import run_python
 from experiments.engine import PROJECT
 
@@ -15,13 +16,19 @@ MULTIRUN = ("-m", "--multirun")
 
 
 def parts(overrides: Sequence[str]) -> list[list[str]]:
-    """Overrides of each experiment that `+experiment=all` among the overrides stands for; none without it."""
+    """Overrides of each experiment that `+experiment=all` among the overrides stands for; none without it.
+
+    Raises:
+        ConfigurationError: no such testbed, or a sweep over several.
+    """
     if FLAG not in overrides:
         return []
     others = [override for override in overrides if override not in (FLAG, *MULTIRUN)]
     testbed = next((other.partition("=")[2] for other in reversed(others) if other.startswith("testbed=")), "local")
-    experiments: dict[str, list[str]] = yaml.safe_load(FILE.read_text())[testbed]
-    return [[f"+experiment={name}", *reduced, *others] for name, reduced in experiments.items()]
+    experiments: dict[str, dict[str, list[str]]] = yaml.safe_load(FILE.read_text())
+    if testbed not in experiments:
+        raise ConfigurationError(f"testbed={testbed} cannot be used with {FLAG}; use one of {', '.join(experiments)}")
+    return [[f"+experiment={name}", *reduced, *others] for name, reduced in experiments[testbed].items()]
 
 
 def run_all(overrides: Sequence[str]) -> int:

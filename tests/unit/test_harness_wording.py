@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dualblade.errors import DualBladeError
+from experiments import run
 from experiments.progress import describe, duration
 from experiments.sweep import CONF, compose_points
 from experiments.wording import COMPLAINTS, sentence
@@ -34,13 +36,30 @@ def choices(group: str) -> list[str]:
             ["emulated_ssd.read_mb_per_s=4"],
             "emulated_ssd.read_mb_per_s is not a setting here; it belongs to storage=ssd_a or ssd_b",
         ),
+        (
+            ["+experiment=all", "testbed=foo"],
+            "testbed=foo cannot be used with +experiment=all; use one of local, guest",
+        ),
+        (
+            ["+experiment=all", "testbed=local,guest"],
+            "testbed=local,guest cannot be used with +experiment=all; use one of local, guest",
+        ),
         (["storage=block"], "storage.block_device has no value; give it one, as in storage.block_device=VALUE"),
     ],
 )
 def test_a_mistake_is_answered_by_what_there_is(overrides: list[str], answer: str) -> None:
-    with pytest.raises(COMPLAINTS) as mistake:
+    with pytest.raises((*COMPLAINTS, DualBladeError)) as mistake:
         compose_points(overrides)
     assert sentence(mistake.value) == answer
+
+
+def test_a_mistake_in_all_experiments_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["run.py", "+experiment=all", "testbed=foo"])
+    monkeypatch.setattr(run, "undo_on_request", lambda: None)
+    assert run.main() == 1
+    assert capsys.readouterr().err.startswith("experiments.run: testbed=foo cannot be used")
 
 
 @pytest.mark.parametrize("overrides", [["memory_gb=[1"], ["variant=baseline(1)"], ["variant=3"]])
