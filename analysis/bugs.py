@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualblade.errors import DualBladeError
-from traces.errors import TraceError
+from analysis.mistakes import MISTAKES
 
 PACKAGE = Path(__file__).parent
 
@@ -22,10 +21,10 @@ class Bugs:
 
     @contextlib.contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Keep what goes wrong in the body; errors that are raised on purpose pass, they are sentences for the user."""
+        """Keep what goes wrong in the body; what the user can mend passes, it has a sentence of its own."""
         try:
             yield
-        except (DualBladeError, TraceError):
+        except MISTAKES:
             raise
         except Exception as error:
             self.found[name] = _in_one_line(error)

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from analysis import layout, style
 from analysis.addresses import MIB, closed_gaps
 from analysis.device_metrics import NS_PER_S, kb_per_run, throughput
+from analysis.mistakes import MISTAKES, sentence
 from traces import schema
 from traces.decode import SOURCES, decode
 from traces.errors import TraceError
@@ -37,16 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         commands, info = read(options.trace, options.format)
-    except TraceError as error:
-        print(f"analysis.foreign_trace: {error}", file=sys.stderr)
+        if info.reason:
+            print(f"analysis.foreign_trace: the trace is not whole: {info.reason}", file=sys.stderr)
+        draw(commands, info, options.out)
+    except MISTAKES as error:
+        print(f"analysis.foreign_trace: {sentence(error)}", file=sys.stderr)
         return 1
-    if info.reason:
-        print(f"analysis.foreign_trace: the trace is not whole: {info.reason}", file=sys.stderr)
-    options.out.mkdir(parents=True, exist_ok=True)
-    with mpl.rc_context(style.RC):
-        for name, plot in (("lba_pattern", lba_pattern), ("disk_throughput", disk_throughput)):
-            files = layout.save(plot(commands, note(commands, info)), options.out / name, note(commands, info))
-            print(f"{name:<20} {len(commands):,} commands  {', '.join(map(str, files))}")
     return 0
 
 
@@ -79,6 +76,15 @@ def note(commands: pd.DataFrame, info: schema.TraceInfo) -> str:
     )
     whole = "" if info.valid else f" Not whole: {info.reason}."
     return f"A trace read as {info.source}: {len(commands):,} commands of {', '.join(info.devices)}; {runs}.{whole}"
+
+
+def draw(commands: pd.DataFrame, info: schema.TraceInfo, out_dir: Path) -> None:
+    """Both figures, one line each."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(style.RC):
+        for name, plot in (("lba_pattern", lba_pattern), ("disk_throughput", disk_throughput)):
+            files = layout.save(plot(commands, note(commands, info)), out_dir / name, note(commands, info))
+            print(f"{name:<20} {len(commands):,} commands  {', '.join(map(str, files))}")
 
 
 def lba_pattern(commands: pd.DataFrame, text: str) -> Figure:

@@ -16,6 +16,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from analysis.documents import ResultsError
 from analysis.figures.__main__ import check_folder
 from analysis.load import DEFAULT_RESULTS, find_runs
+from analysis.mistakes import MISTAKES, sentence
 from dualblade.errors import DualBladeError
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -49,8 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
             print(_run_if_possible(notebook, options.results, options.out), flush=True)
-    except DualBladeError as error:
-        print(error, file=sys.stderr)
+    except MISTAKES as error:
+        print(sentence(error), file=sys.stderr)
         return 1
     return 0
 

@@ -37,6 +37,7 @@ from analysis.figures import (
     wrangling_records,
 )
 from analysis.load import DEFAULT_RESULTS, Results, find_runs, load
+from analysis.mistakes import MISTAKES, sentence
 from analysis.selection import Selection
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
@@ -105,8 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
             results, selections = select(options.results, bugs)
         print_some(results.skipped)
         return draw_all(selections, options.results, options.out, bugs)
-    except DualBladeError as error:
-        print(error, file=sys.stderr)
+    except MISTAKES as error:
+        print(sentence(error), file=sys.stderr)
         return 1
 
 

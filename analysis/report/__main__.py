@@ -12,8 +12,8 @@ from analysis.claims import Judgement, Verdict, judge, read_claims, to_json
 from analysis.figures.__main__ import check_folder, measure, print_some
 from analysis.judges import JUDGES
 from analysis.load import DEFAULT_RESULTS, find_runs
+from analysis.mistakes import MISTAKES, sentence
 from analysis.report.page import render
-from dualblade.errors import DualBladeError
 
 PAGE, CLAIMS_JSON = "index.html", "claims.json"
 
@@ -32,8 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
             measure(options.results)
         bugs = Bugs()
         judgements = write(options.results, options.out, bugs)
-    except DualBladeError as error:
-        print(error, file=sys.stderr)
+    except MISTAKES as error:
+        print(sentence(error), file=sys.stderr)
         return 1
     print(summary(judgements, options.out))
     print_some(bugs.sentences())
