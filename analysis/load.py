@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis import kernel
 from analysis.documents import ResultsError, is_io, read_run
 from analysis.fields import REQUIRED, REQUIRED_OF_IO
 
@@ -83,8 +84,7 @@ def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
 def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:
     frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(required))
     frame.index = pd.Index(list(documents), name="run")
-    series = frame["environment.kernel"].astype(str).str.extract(r"^(\d+\.\d+)", expand=False)
-    return frame.assign(kernel_series=series.fillna(frame["environment.kernel"]))
+    return frame.assign(kernel_series=frame["environment.kernel"].map(kernel.series))
 
 
 def _iterations(runs: pd.DataFrame) -> pd.DataFrame:

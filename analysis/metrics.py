@@ -9,6 +9,7 @@ import dataclasses
 
 import pandas as pd
 
+from analysis import kernel
 from analysis.load import Results, optional
 
 GB = 10**9
@@ -86,12 +87,9 @@ def decode_iterations(results: Results) -> pd.Series:
 
 
 def lru(results: Results) -> pd.Series:
-    """The kernel's page replacement. Source: `lru_generation` of environment.json, /sys/kernel/mm/lru_gen/enabled.
-
-    Its lowest bit is the switch (Linux, admin-guide/mm/multigen_lru.rst); kernels without it have no such file.
-    """
+    """The kernel's page replacement, by its name. Source: `lru_generation` of environment.json."""
     switches = optional(results.runs, "environment.lru_generation").astype(object)
-    return switches.map(lambda switch: "unknown" if pd.isna(switch) else _lru_name(str(switch)))
+    return switches.map(lambda switch: kernel.lru(None if pd.isna(switch) else switch))
 
 
 def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
@@ -135,7 +133,3 @@ def measure(results: Results) -> pd.DataFrame:
 def with_metrics(results: Results) -> Results:
     """The same results, their runs with the metrics."""
     return dataclasses.replace(results, runs=measure(results))
-
-
-def _lru_name(switch: str) -> str:
-    return "multi-generational" if switch.startswith("0x") and int(switch, 16) & 1 else "classic"

@@ -73,6 +73,8 @@ def test_working_set_is_the_papers_in_the_papers_units(tmp_path: Path) -> None:
         ("0x0006", "classic"),
         ("0x0007", "multi-generational"),
         ("0x0001", "multi-generational"),
+        ("0xzz", "unknown"),
+        ("", "unknown"),
         (None, "unknown"),
     ],
 )
