@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from analysis.fields import SSD_COLUMNS
 from analysis.load import optional
-from analysis.selection import SSD_COLUMNS
 from analysis.stats import describe_interval
 from analysis.tracing_cost import tracing_cost
 from traces import schema

@@ -41,13 +41,13 @@ def read_run(run_dir: Path) -> dict[str, Any]:
         "result": result,
     }
     for name, expected in (REQUIRED_OF_IO if is_io(result) else REQUIRED).items():
-        _check(name, _lookup(run, name), expected)
+        _check(name, lookup(run, name), expected)
     for name, expected in OPTIONAL.items():
-        if (value := _lookup(run, name)) is not None:
+        if (value := lookup(run, name)) is not None:
             _check(name, value, expected)
     (_check_cells if is_io(result) else _check_iterations)(result)
     for phase in ("prefill", "decode"):
-        _check_parts(phase, _lookup(result, f"phases.{phase}"))
+        _check_parts(phase, lookup(result, f"phases.{phase}"))
     return run
 
 
@@ -56,10 +56,18 @@ def is_io(result: Mapping[str, Any]) -> bool:
     return result.get("kind") == IO_PATHS
 
 
+def lookup(document: Mapping[str, Any], name: str) -> Any:
+    """The value at a dotted name; None where there is none."""
+    value: Any = document
+    for key in name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def _check_cells(result: dict[str, Any]) -> None:
     for cell in result["cells"]:
         for name, expected in REQUIRED_OF_CELL.items():
-            _check(f"result.cells.{name}", _lookup(cell, name), expected)
+            _check(f"result.cells.{name}", lookup(cell, name), expected)
 
 
 def _check_iterations(result: dict[str, Any]) -> None:
@@ -70,7 +78,7 @@ def _check_iterations(result: dict[str, Any]) -> None:
 
 def _check_parts(phase: str, seconds: Any) -> None:
     """Hold a phase's parts against its wall time, where all of them were recorded."""
-    wall_s, *parts_s = (_lookup(seconds, name) for name in ("wall_s", *PARTS))
+    wall_s, *parts_s = (lookup(seconds, name) for name in ("wall_s", *PARTS))
     if None in (wall_s, *parts_s):
         return
     if abs(sum(parts_s) - wall_s) > MOST_UNEXPLAINED * wall_s:
@@ -93,13 +101,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ResultsError(f"{path.name} holds {type(content).__name__}, expected a mapping")
     return content
-
-
-def _lookup(document: Mapping[str, Any], name: str) -> Any:
-    value: Any = document
-    for key in name.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _check(name: str, value: Any, expected: Kind) -> None:

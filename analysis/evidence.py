@@ -15,8 +15,9 @@ from typing import Any
 import pandas as pd
 
 from analysis import metrics
+from analysis.fields import MACHINE, SSD_COLUMNS
 from analysis.load import Results, load, optional
-from analysis.selection import MACHINE, SSD_COLUMNS, comparable
+from analysis.selection import comparable
 
 UNTRACED = "none"
 LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from analysis import kernel
-from analysis.documents import ResultsError, is_io, read_run
-from analysis.fields import REQUIRED, REQUIRED_OF_IO
+from analysis.documents import ResultsError, is_io, lookup, read_run
+from analysis.fields import MACHINE, REQUIRED, REQUIRED_OF_IO, SSD_COLUMNS
 
 DEFAULT_RESULTS = Path("results")
 
@@ -70,15 +70,23 @@ def optional(runs: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Older runs of a point and repetition that another sweep measured again, with the run to take instead."""
-    newest: dict[str, str] = {}
+    """Older runs of a point and repetition that a later one took the place of, with the run to take instead."""
+    newest: dict[tuple[Any, ...], str] = {}
     superseded = {}
     for run in sorted(documents, key=lambda name: documents[name]["environment"]["started_at"]):
-        config_hash = documents[run]["environment"]["config_hash"]
-        if config_hash in newest:
-            superseded[newest[config_hash]] = run
-        newest[config_hash] = run
+        point = _point(documents[run])
+        if point in newest:
+            superseded[newest[point]] = run
+        newest[point] = run
     return superseded
+
+
+def _point(documents: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What was measured, and on what: machine, SSD and kernel, as they tell setups apart (analysis/evidence.py)."""
+    environment = documents["environment"]
+    machine = [lookup(documents, name) for name in (*SSD_COLUMNS, *MACHINE)]
+    system = kernel.series(environment["kernel"]), kernel.lru(environment.get("lru_generation"))
+    return environment["config_hash"], *machine, *system
 
 
 def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from analysis.fields import MACHINE, SSD_COLUMNS
 from analysis.load import optional
 
 SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "emulated_ssd", "trace")
-SSD_COLUMNS = ("config.testbed.name", "environment.storage.model", "environment.storage.serial")
-MACHINE = ("environment.emulated", "environment.cpu", "environment.guest.accelerator")
 SETUP_COLUMNS = (
     "config.scale",
     "decode_iterations",

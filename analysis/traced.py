@@ -9,8 +9,9 @@ import pandas as pd
 from analysis.device_io import has_device_io, load_device_io
 from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, trace_name
+from analysis.fields import MACHINE, SSD_COLUMNS
 from analysis.load import Results
-from analysis.selection import MACHINE, SSD_COLUMNS, Selection, comparable, limited, split_by_ssd
+from analysis.selection import Selection, comparable, limited, split_by_ssd
 from analysis.tracing_cost import with_tracing_cost
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device

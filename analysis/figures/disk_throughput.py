@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from analysis.caption import trace_note, trace_provenance
 from analysis.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
 from analysis.device_metrics import NS_PER_S, throughput
+from analysis.fields import SSD_COLUMNS
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import SSD_COLUMNS, Selection, split_by_ssd
+from analysis.selection import Selection, split_by_ssd
 from analysis.style import looks
 from analysis.traced import RATE, traced
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,13 +97,37 @@ def test_an_unfinished_run_is_named(tmp_path: Path) -> None:
     assert ".rep-1.4711" in sentence and "not finished" in sentence
 
 
+def write_again(results_dir: Path, year: int, experiment: str, **environment: Any) -> None:
+    """One point, measured in another year."""
+    always = {"config_hash": "same", "started_at": f"{year}-01-01T00:00:00+00:00"}
+    write_run(results_dir, experiment=experiment, environment=always | environment)
+
+
 def test_of_a_point_measured_twice_the_newest_counts(tmp_path: Path) -> None:
     for year, experiment in ((2001, "a"), (2003, "b"), (2002, "c")):
-        environment = {"config_hash": "same", "started_at": f"{year}-01-01T00:00:00+00:00"}
-        write_run(tmp_path, experiment=experiment, environment=environment)
+        write_again(tmp_path, year, experiment, kernel=f"6.0.{year}")
     results = load(tmp_path)
     assert [run.split("/")[0] for run in results.runs.index] == ["b"]
     assert len(results.skipped) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"cpu": "another"},
+        {"emulated": True},
+        {"guest": {"accelerator": "kvm"}},
+        {"storage.serial": "S2"},
+        {"kernel": "6.1-synthetic"},
+        {"lru_generation": "0x0007"},
+    ],
+    ids=str,
+)
+def test_a_point_of_two_machines_counts_on_both(tmp_path: Path, other: dict[str, Any]) -> None:
+    write_again(tmp_path, 2001, "here")
+    write_again(tmp_path, 2002, "there", **other)
+    results = load(tmp_path)
+    assert len(results.runs) == 2 and results.skipped == ()
 
 
 def test_foreign_files_are_no_runs(tmp_path: Path) -> None:
