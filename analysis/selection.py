@@ -61,6 +61,11 @@ def limited(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs["memory_gb"].notna()]
 
 
+def warm(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with a decode iteration after the first, cold one, which counts in no decode value."""
+    return runs[runs["decode_iterations"] > 1]
+
+
 def of_testbed(runs: pd.DataFrame, name: str) -> pd.DataFrame:
     """The runs of one testbed."""
     return runs[runs["config.testbed.name"] == name]

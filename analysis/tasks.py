@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.change import VARIANT, changes
 from analysis.load import optional
-from analysis.selection import Selection, largest, limited, setup_columns, variant_columns
+from analysis.selection import Selection, largest, limited, setup_columns, variant_columns, warm
 from analysis.stats import summarise
 
 TASK = "config.workload.name"
@@ -40,7 +40,7 @@ def replayed(runs: pd.DataFrame) -> Selection:
 
 def answered(runs: pd.DataFrame) -> Selection:
     """Runs of a model that answered questions about records, in the setup with most of them, each task at its limit."""
-    runs = limited(runs)
+    runs = warm(limited(runs))
     runs = runs[optional(runs, "result.tokens.answers.of").notna()]
     if runs.empty:
         return Selection(runs)

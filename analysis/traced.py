@@ -11,7 +11,7 @@ from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, trace_name
 from analysis.fields import MACHINE, SSD_COLUMNS
 from analysis.load import Results
-from analysis.selection import Selection, comparable, limited, split_by_ssd
+from analysis.selection import Selection, comparable, limited, split_by_ssd, warm
 from analysis.tracing_cost import with_tracing_cost
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
@@ -32,7 +32,7 @@ def traced(results: Results) -> Selection:
 
 def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
     """The same of some of the runs."""
-    runs = limited(runs)
+    runs = warm(limited(runs))
     runs = runs[runs["folder"].map(has_device_io).astype(bool)]
     faults = runs["folder"].map(fault).dropna()
     selections = [_tight(comparable(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]

@@ -9,7 +9,7 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curves, finish_memory_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd
+from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd, warm
 
 SUBJECT = (
     "Prefill latency and decode latency per token of the variants over memory limits. "
@@ -19,7 +19,7 @@ SUBJECT = (
 
 def select(results: Results) -> Selection:
     """The largest comparable set of each SSD of one testbed."""
-    return comparable_by_ssd(one_testbed(limited(results.runs)))
+    return comparable_by_ssd(one_testbed(warm(limited(results.runs))))
 
 
 def caption(data: pd.DataFrame) -> str:

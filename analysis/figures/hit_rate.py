@@ -9,14 +9,14 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curves, finish_memory_axis, hit_rate_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd
+from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd, warm
 
 SUBJECT = "Hit rate of decode reads of the variants over memory limits. Dashed line: from there on the whole KV fits."
 
 
 def select(results: Results) -> Selection:
     """The largest comparable set of each SSD of one testbed."""
-    return comparable_by_ssd(one_testbed(limited(results.runs)))
+    return comparable_by_ssd(one_testbed(warm(limited(results.runs))))
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from analysis.figures.hit_rate import caption, plot
 from analysis.load import Results
-from analysis.selection import GUEST, Selection, comparable_by_ssd, limited, of_testbed
+from analysis.selection import GUEST, Selection, comparable_by_ssd, limited, of_testbed, warm
 
 __all__ = ["caption", "plot", "select"]
 
 
 def select(results: Results) -> Selection:
     """The largest comparable set of each of the guest's SSDs."""
-    return comparable_by_ssd(of_testbed(limited(results.runs), GUEST))
+    return comparable_by_ssd(of_testbed(warm(limited(results.runs)), GUEST))

@@ -9,7 +9,7 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import GUEST, LRU_COLUMNS, Selection, comparable, curve, limited, of_testbed
+from analysis.selection import GUEST, LRU_COLUMNS, Selection, comparable, curve, limited, of_testbed, warm
 from analysis.style import VARIANTS, Look
 
 SUBJECT = (
@@ -21,7 +21,7 @@ SHOWN = ("baseline", "dual_blade")
 
 def select(results: Results) -> Selection:
     """Runs in the guest, where the LRU can be chosen; none unless both were."""
-    runs = of_testbed(limited(results.runs), GUEST)
+    runs = of_testbed(warm(limited(results.runs)), GUEST)
     selection = curve(comparable(runs[runs["config.variant.name"].isin(SHOWN)], keep_apart=LRU_COLUMNS))
     return selection if selection.runs["lru"].nunique() > 1 else Selection(selection.runs.head(0))
 

@@ -14,7 +14,7 @@ from analysis.change import changes
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
 from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns, past_the_cache
-from analysis.selection import LINK_RATE, Selection, largest
+from analysis.selection import LINK_RATE, Selection, largest, warm
 from analysis.stats import summarise
 from analysis.style import PIPELINES, Look
 
@@ -35,7 +35,7 @@ SUBJECT = (
 
 def select(results: Results) -> Selection:
     """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
-    runs = past_the_cache(results.runs)
+    runs = warm(past_the_cache(results.runs))
     runs = runs[(optional(runs, "result.link.kind") == "paced") & optional(runs, "config.device.gpu.name").isna()]
     if runs.empty:
         return Selection(runs)

@@ -13,7 +13,7 @@ from analysis.curves import latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
 from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns
-from analysis.selection import Selection, largest
+from analysis.selection import Selection, largest, warm
 from analysis.stats import summarise
 from analysis.style import PIPELINES, Look
 
@@ -28,7 +28,7 @@ SUBJECT = (
 
 def select(results: Results) -> Selection:
     """Runs whose share of layers was given; the largest set that differs in storage, alpha and pipeline alone."""
-    runs = results.runs
+    runs = warm(results.runs)
     given = optional(runs, "config.variant.knob").astype(str).str.endswith("%")
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
     runs = runs.assign(alpha=_number(runs, "result.plan.n1") / _number(runs, "result.plan.n_layers"))

@@ -9,7 +9,7 @@ from analysis.caption import note, provenance
 from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
-from analysis.selection import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed
+from analysis.selection import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed, warm
 from analysis.style import VARIANTS, Look
 
 SUBJECT = (
@@ -21,7 +21,7 @@ BASELINE = VARIANTS["baseline"]
 
 def select(results: Results) -> Selection:
     """The Baseline's runs; the kernel's LRU moves the cliff, so each has a curve of its own."""
-    runs = one_testbed(limited(results.runs))
+    runs = one_testbed(warm(limited(results.runs)))
     return curve(comparable(runs[runs["config.variant.name"] == "baseline"], keep_apart=LRU_COLUMNS))
 
 

@@ -35,7 +35,7 @@ SUBJECT = (
 
 
 def select(results: Results) -> Selection:
-    """The largest set of runs with all layers past the page cache that differ in the pipeline alone.
+    """The largest set of runs with all layers past the page cache that differ in the pipeline alone, and that chose.
 
     Runs of the experiment of this name come first: other experiments have such runs, too, at rates of their own.
     """
