@@ -21,6 +21,7 @@ CLAIMS = Path(__file__).with_name("claims.yaml")
 SIGNIFICANT_DIGITS = 4
 ONE_REPETITION = "One repetition: direction only."
 IDLE_TIME = "an emulated SSD's throttle makes up for idle time afterwards, so it cannot show what idle time costs"
+NO_VALUE = "the runs there are give no value of its metric"
 NO_JUDGE = "this version measures nothing that decides it"
 
 Interval = tuple[float, float]
@@ -130,6 +131,8 @@ def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
         if claim.idle_time and "emulated" in setup.stated:
             raise Untestable(IDLE_TIME)
         finding = decide(claim, setup)
+        if finding.measured is not None and not math.isfinite(finding.measured):
+            raise Untestable(NO_VALUE)
     except Untestable as reason:
         return Finding(Verdict.NOT_TESTABLE, testbed=setup.name, reason=sentence(str(reason)))
     return replace(_capped(claim, finding, setup), testbed=setup.name)

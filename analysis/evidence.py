@@ -7,7 +7,6 @@ takes time from the path it looks at. What a trace shows is judged from traced r
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +36,10 @@ class Setup:
     runs: pd.DataFrame
     io: pd.DataFrame
 
-    @functools.cached_property
-    def comparable(self) -> pd.DataFrame:
-        """The largest set of untraced runs under a limit, with one setting per variant, as the figures take it."""
-        return comparable(self.runs[self.runs["memory_gb"].notna() & (trace_name(self.runs) == UNTRACED)]).runs
+    def comparable(self, *metrics: str) -> pd.DataFrame:
+        """The largest set of untraced runs under a limit that have the metrics, with one setting per variant."""
+        measured = self.runs[["memory_gb", *metrics]].notna().all(axis="columns")
+        return comparable(self.runs[measured & (trace_name(self.runs) == UNTRACED)]).runs
 
 
 @dataclass(frozen=True)

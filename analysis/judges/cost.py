@@ -14,7 +14,7 @@ from analysis.stats import interval
 
 def pinned_memory(claim: Claim, setup: Setup) -> Finding:
     """C22: page-locked bytes against copy threads x one tensor, and iterations given to probing."""
-    runs = setup.comparable
+    runs = setup.comparable()
     runs = runs[(runs["config.variant.name"] == "dual_blade") & optional(runs, "result.pinned.locked").eq(True)]
     columns = ("result.pinned.bytes", "config.device.copy_threads", "result.plan.kpu_bytes")
     pinned_bytes, threads, pair_bytes = (pd.to_numeric(optional(runs, name), errors="coerce") for name in columns)

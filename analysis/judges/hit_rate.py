@@ -7,9 +7,8 @@ import pandas as pd
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.curves import full_hit_gb
 from analysis.evidence import Setup
-from analysis.judges.choice import below_full, over_limits
+from analysis.judges.choice import below_full, lines_over_limits, over_limits
 from analysis.judges.wording import basis, in_percent, names, row_interval, share
-from analysis.lines import line_per_repetition
 from analysis.stats import interval, summarise
 
 METRIC = "decode_hit_rate"
@@ -17,7 +16,7 @@ METRIC = "decode_hit_rate"
 
 def cliff(claim: Claim, setup: Setup) -> Finding:
     """C4: next to nothing hits in the thrashing zone, and much does at some limit above it."""
-    runs = over_limits(setup, "baseline")
+    runs = over_limits(setup, ["baseline"], METRIC)
     curve = summarise(runs, ["memory_gb"], METRIC)
     zone_gb = claim.thresholds["zone_gb"]
     zone, above = (curve[rows] for rows in (curve["memory_gb"] <= zone_gb, curve["memory_gb"] > zone_gb))
@@ -43,9 +42,9 @@ def follows_memory(claim: Claim, setup: Setup) -> Finding:
 
     Above counts at limits that do not hold the whole KV alone: from there on, both hit always.
     """
-    runs = over_limits(setup, "dual_blade", "cachepolicy_only")
+    runs = over_limits(setup, ("dual_blade", "cachepolicy_only"), METRIC)
     own = below_full(runs[runs["config.variant.name"] == "dual_blade"])
-    lines = line_per_repetition(own, "memory_gb", METRIC)
+    lines = lines_over_limits(own, METRIC)
     explained, slope = lines["explained"].median(), lines["slope"].median()
     lead = _lead(runs)
     above = (100 * lead >= -claim.thresholds["tie_points"]).all() and lead[lead.index < full_hit_gb(own)].median() > 0

@@ -8,13 +8,13 @@ from analysis.change import change_by_limit
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.curves import full_hit_gb
 from analysis.evidence import Setup
-from analysis.judges.choice import below_full, over_limits
+from analysis.judges.choice import below_full, lines_over_limits, over_limits
 from analysis.judges.wording import basis, in_percent, names, percent, row_interval
-from analysis.lines import line_per_repetition
 from analysis.stats import interval, summarise
 from analysis.style import VARIANTS
 
-PHASES = {"prefill": "prefill_s", "decode": "decode_s_per_token"}
+PREFILL, DECODE = "prefill_s", "decode_s_per_token"
+PHASES = {"prefill": PREFILL, "decode": DECODE}
 
 
 def prefill_latency(claim: Claim, setup: Setup) -> Finding:
@@ -22,8 +22,8 @@ def prefill_latency(claim: Claim, setup: Setup) -> Finding:
 
     The best of many limits alone would be noise's choice.
     """
-    runs = over_limits(setup, "baseline", "dual_blade")
-    by_limit = change_by_limit(runs, "dual_blade", "baseline", "prefill_s")
+    runs = over_limits(setup, ("baseline", "dual_blade"), PREFILL)
+    by_limit = change_by_limit(runs, "dual_blade", "baseline", PREFILL)
     best = by_limit.loc[by_limit["median"].idxmin()]
     overall, ends = by_limit["median"].median(), interval(by_limit["median"])
     shorter = ends is not None and ends[1] < 0
@@ -35,8 +35,8 @@ def prefill_latency(claim: Claim, setup: Setup) -> Finding:
 
 def decode_latency(claim: Claim, setup: Setup) -> Finding:
     """C2: shorter at every limit, and at the best by as much as the published range reaches."""
-    runs = over_limits(setup, "baseline", "dual_blade")
-    by_limit = change_by_limit(runs, "dual_blade", "baseline", "decode_s_per_token")
+    runs = over_limits(setup, ("baseline", "dual_blade"), DECODE)
+    by_limit = change_by_limit(runs, "dual_blade", "baseline", DECODE)
     best, worst = (by_limit.loc[row] for row in (by_limit["median"].idxmin(), by_limit["median"].idxmax()))
     least, largest = -claim.thresholds["least_pct"] / 100, -claim.thresholds["largest_pct"] / 100
     short = by_limit[by_limit["memory_gb"] < full_hit_gb(runs)]
@@ -51,14 +51,14 @@ def decode_latency(claim: Claim, setup: Setup) -> Finding:
 def write_stalls(claim: Claim, setup: Setup) -> Finding:
     """C5: the Baseline's prefill at its lowest limit against those from which the paper sees no stall."""
     from_gb = claim.thresholds["from_gb"]
-    runs = over_limits(setup, "baseline")
+    runs = over_limits(setup, ["baseline"], PREFILL)
     ample, tight = (runs[rows] for rows in (runs["memory_gb"] >= from_gb, runs["memory_gb"] <= from_gb))
     lowest_gb = runs["memory_gb"].min()
     if ample.empty or tight["memory_gb"].nunique() < 2:
         raise Untestable(f"it takes two limits up to {from_gb:g} GB and one from there on")
-    lowest = runs[runs["memory_gb"] == lowest_gb].groupby("config.repetition")["prefill_s"].median()
-    rise = (lowest / ample.groupby("config.repetition")["prefill_s"].median() - 1).dropna()
-    curve = summarise(tight, ["memory_gb"], "prefill_s")
+    lowest = runs[runs["memory_gb"] == lowest_gb].groupby("config.repetition")[PREFILL].median()
+    rise = (lowest / ample.groupby("config.repetition")[PREFILL].median() - 1).dropna()
+    curve = summarise(tight, ["memory_gb"], PREFILL)
     correlation = curve["memory_gb"].rank().corr(curve["median"].rank())
     ends = interval(rise)
     longer = rise.median() > 0 and (ends is None or ends[0] > 0)
@@ -73,8 +73,8 @@ def write_stalls(claim: Claim, setup: Setup) -> Finding:
 
 def eager_eviction_is_linear(claim: Claim, setup: Setup) -> Finding:
     """C6: CachePolicy-Only's decode latency is a falling straight line over the limits that do not hold the KV."""
-    runs = below_full(over_limits(setup, "cachepolicy_only"))
-    lines = line_per_repetition(runs, "memory_gb", "decode_s_per_token")
+    runs = below_full(over_limits(setup, ["cachepolicy_only"], DECODE))
+    lines = lines_over_limits(runs, DECODE)
     explained, slope = lines["explained"].median(), lines["slope"].median()
     falls = slope < 0 and explained >= claim.thresholds["falling"]
     verdict = graded(reproduced=slope < 0 and explained >= claim.thresholds["linear"], direction=falls)
@@ -84,9 +84,9 @@ def eager_eviction_is_linear(claim: Claim, setup: Setup) -> Finding:
 
 def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
     """C7: the direct path alone has no trend over the limits, and takes the most time of all at the highest."""
-    runs = over_limits(setup, "nvme_direct_only")
-    slopes = line_per_repetition(runs, "memory_gb", "decode_s_per_token")["slope"]
-    trends = slopes * (runs["memory_gb"].max() - runs["memory_gb"].min()) / runs["decode_s_per_token"].median()
+    runs = over_limits(setup, ["nvme_direct_only"], DECODE)
+    slopes = lines_over_limits(runs, DECODE)["slope"]
+    trends = slopes * (runs["memory_gb"].max() - runs["memory_gb"].min()) / runs[DECODE].median()
     trend, last = trends.median(), _slowest_when_ample(setup) == "nvme_direct_only"
     flat = abs(trend) <= claim.thresholds["flat_pct"] / 100
     loose = (flat or last) and abs(trend) <= claim.thresholds["loose_pct"] / 100
@@ -98,7 +98,7 @@ def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
 
 def fastest_everywhere(claim: Claim, setup: Setup) -> Finding:
     """C8: nowhere is another variant faster than DUAL-BLADE by more than a tie, in the median over repetitions."""
-    runs = over_limits(setup, *VARIANTS)
+    runs = over_limits(setup, VARIANTS, *PHASES.values())
     tie = claim.thresholds["tie_pct"] / 100
     longest = {phase: _longest(runs, metric) for phase, metric in PHASES.items()}
     wins = {phase: longer <= tie for phase, longer in longest.items()}
@@ -120,9 +120,9 @@ def _longest(runs: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def _slowest_when_ample(setup: Setup) -> str:
-    runs = over_limits(setup, *VARIANTS)
+    runs = over_limits(setup, VARIANTS, DECODE)
     ample = runs[runs["memory_gb"] == runs["memory_gb"].max()]
-    return str(ample.groupby("config.variant.name")["decode_s_per_token"].median().idxmax())
+    return str(ample.groupby("config.variant.name")[DECODE].median().idxmax())
 
 
 def _writeback(runs: pd.DataFrame) -> str:

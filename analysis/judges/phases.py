@@ -16,7 +16,8 @@ from analysis.stats import interval
 def share_of_disk(claim: Claim, setup: Setup) -> Finding:
     """C10: the Baseline's storage stalls as a share of decode, at the paper's M-Low and M-High."""
     low_gb, high_gb = claim.thresholds["low_gb"], claim.thresholds["high_gb"]
-    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & _stalled(setup.runs, "decode").notna()]
+    known = _stalled(setup.runs, "prefill").notna() & _stalled(setup.runs, "decode").notna()
+    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & known]
     runs = comparable(limited(runs)).runs
     runs = runs[runs[VARIANT] == "baseline"]
     stalls = {phase: _stalled(runs, phase) for phase in ("prefill", "decode")}

@@ -42,8 +42,8 @@ QUANTITIES = {
 
 def medians(setup: Setup) -> list[Table]:
     """One table per quantity: limits down, variants across, median and interval in each cell."""
-    runs = setup.comparable
-    return [_by_limit(runs, metric) for metric in QUANTITIES] if runs["memory_gb"].nunique() > 1 else []
+    measured = {metric: setup.comparable(metric) for metric in QUANTITIES}
+    return [_by_limit(runs, metric) for metric, runs in measured.items() if runs["memory_gb"].nunique() > 1]
 
 
 def _by_limit(runs: pd.DataFrame, metric: str) -> Table:
@@ -113,13 +113,13 @@ def _run_cells(run: pd.Series) -> Row:
     )
     if "config.io.path" in run:
         return (str(run["config.io.path"]), "none", str(run["config.repetition"]), "-", "-", "-", "-", *origin)
-    limit_gb, hit_rate = run["memory_gb"], run["decode_hit_rate"]
+    limit_gb, decode_s, hit_rate = run["memory_gb"], run["decode_s_per_token"], run["decode_hit_rate"]
     return (
         str(run["config.variant.name"]),
         "none" if pd.isna(limit_gb) else f"{limit_gb:g} GB",
         str(run["config.repetition"]),
         f"{run['prefill_s']:.2f} s",
-        f"{run['decode_s_per_token']:.3f} s",
+        "-" if pd.isna(decode_s) else f"{decode_s:.3f} s",
         "-" if pd.isna(hit_rate) else f"{hit_rate:.1%}",
         _written(run),
         *origin,
