@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.change import change_by_limit
+from analysis.change import VARIANT, change_by_limit
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.curves import full_hit_gb
 from analysis.evidence import Setup
@@ -83,17 +83,21 @@ def eager_eviction_is_linear(claim: Claim, setup: Setup) -> Finding:
 
 
 def direct_is_flat(claim: Claim, setup: Setup) -> Finding:
-    """C7: the direct path alone has no trend over the limits, and takes the most time of all at the highest."""
-    runs = over_limits(setup, ["nvme_direct_only"], DECODE)
+    """C7: the direct path alone has no trend over the limits, and takes the most time of all when memory is ample."""
+    runs, ample = over_limits(setup, ["nvme_direct_only"], DECODE), _when_ample(setup)
     slopes = lines_over_limits(runs, DECODE)["slope"]
     trends = slopes * (runs["memory_gb"].max() - runs["memory_gb"].min()) / runs[DECODE].median()
-    trend, last = trends.median(), _slowest_when_ample(setup) == "nvme_direct_only"
+    trend, last = trends.median(), ample.groupby(VARIANT)[DECODE].median().idxmax() == "nvme_direct_only"
     flat = abs(trend) <= claim.thresholds["flat_pct"] / 100
     loose = (flat or last) and abs(trend) <= claim.thresholds["loose_pct"] / 100
     verdict = graded(reproduced=flat and last, direction=loose)
-    low_gb, high_gb = runs["memory_gb"].min(), runs["memory_gb"].max()
-    text = f"{percent(trend)} from {low_gb:g} to {high_gb:g} GB; {'last' if last else 'not last'} at {high_gb:g} GB"
-    return Finding(verdict, 100 * trend, in_percent(interval(trends)), text, names(runs), reason=basis(runs))
+    limits_gb, ample_gb = runs["memory_gb"], ample["memory_gb"].iloc[0]
+    text = (
+        f"{percent(trend)} from {limits_gb.min():g} to {limits_gb.max():g} GB; "
+        f"{'last' if last else 'not last'} at {ample_gb:g} GB"
+    )
+    decided = setup.runs.loc[runs.index.union(ample.index)]
+    return Finding(verdict, 100 * trend, in_percent(interval(trends)), text, names(decided), reason=basis(decided))
 
 
 def fastest_everywhere(claim: Claim, setup: Setup) -> Finding:
@@ -119,10 +123,10 @@ def _longest(runs: pd.DataFrame, metric: str) -> pd.Series:
     return longer.groupby("memory_gb")["median"].max()
 
 
-def _slowest_when_ample(setup: Setup) -> str:
+def _when_ample(setup: Setup) -> pd.DataFrame:
+    """Runs of all variants at the highest limit that they share."""
     runs = over_limits(setup, VARIANTS, DECODE)
-    ample = runs[runs["memory_gb"] == runs["memory_gb"].max()]
-    return str(ample.groupby("config.variant.name")[DECODE].median().idxmax())
+    return runs[runs["memory_gb"] == runs["memory_gb"].max()]
 
 
 def _writeback(runs: pd.DataFrame) -> str:

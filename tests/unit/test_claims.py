@@ -65,6 +65,31 @@ def test_noise_excuses_no_limit_at_which_another_variant_is_faster(tmp_path: Pat
     assert finding.text == "prefill at 0 of 5 limits, tied at 5; decode at 0 of 5 limits, tied at 0"
 
 
+def write_flat(results_dir: Path, missing_gb: float, repetitions: Mapping[str, int]) -> None:
+    """Flat curves of all variants, NVMe-direct-Only last; the Baseline lacks a limit, and some lack repetitions."""
+    for variant, limit_gb in itertools.product(VARIANTS, LIMITS_GB):
+        if (variant, limit_gb) == ("baseline", missing_gb):
+            continue
+        for turn in range(repetitions.get(variant, 2)):
+            seconds = 0.5 if variant == "nvme_direct_only" else 0.4
+            write_run(results_dir, variant, limit_gb, turn, result={"decode_s": [seconds] * 8})
+
+
+def test_who_is_last_is_said_of_the_highest_limit_that_all_variants_have(tmp_path: Path) -> None:
+    write_flat(tmp_path, 11.0, {})
+    finding = verdict_of("C7", tmp_path).finding
+    assert finding.text == "+0 % from 2 to 11 GB; last at 8 GB"
+    ample = {f"default/{variant}-8.0/rep-{turn}" for variant in VARIANTS for turn in range(2)}
+    direct = {f"default/nvme_direct_only-{limit_gb}/rep-{turn}" for limit_gb in LIMITS_GB for turn in range(2)}
+    assert set(finding.runs) == ample | direct and finding.verdict is Verdict.REPRODUCED
+
+
+def test_who_is_last_rests_on_the_repetitions_of_all_variants(tmp_path: Path) -> None:
+    write_flat(tmp_path, 2.0, {"baseline": 1})
+    finding = verdict_of("C7", tmp_path).finding
+    assert finding.verdict is Verdict.DIRECTION and "One repetition: direction only." in finding.reason
+
+
 def stalled(decode_low: float, decode_high: float) -> Curve:
     def fields(limit_gb: float) -> Mapping[str, Any]:
         decode_s = decode_low if limit_gb < KV_GB else decode_high
