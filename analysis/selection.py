@@ -154,13 +154,18 @@ def largest(
     Among groups with as many points: a `preferred` one, then the one with most runs, then the newest. Of its runs,
     only those `at_one_link_rate`.
     """
-    values = runs[columns].astype(object).where(runs[columns].notna(), None).map(str)  # missing is a value, too
+    values = as_text(runs[columns])
     groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
     groups.sort(key=lambda group: _rank(group, axes, preferred(group)), reverse=True)
     reference = values.loc[groups[0].index[0]]
     others = tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
     chosen = at_one_link_rate(groups[0], axes)
     return Selection(chosen.runs, chosen.left_out + others)
+
+
+def as_text(values: pd.DataFrame) -> pd.DataFrame:
+    """Values to compare runs by, whatever they are; missing is a value, too."""
+    return values.astype(object).where(values.notna(), None).map(str)
 
 
 def at_one_link_rate(runs: pd.DataFrame, axes: Iterable[str]) -> Selection:

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.change import changes
+from analysis.change import TURN, changes
 from analysis.claims import Claim, Finding, Untestable, graded, sentence
 from analysis.evidence import UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
-from analysis.selection import at_one_link_rate, setup_columns, variant_columns
+from analysis.selection import Selection, as_text, largest, setup_columns, variant_columns
 from analysis.stats import interval
 
-PIPELINE = "config.variant.pipeline"
+PIPELINE, KNOB = "config.variant.pipeline", "config.variant.knob"
+ALPHA = "alpha"  # share of the layers in DRAM, which the claim calls the DRAM:SSD ratio
+POINT = [ALPHA, KNOB, "memory_gb"]
+METRIC = "decode_s_per_token"
 ITERATIONS = "result.pipeline.groups.direct.iterations"
 CHOICE = "result.pipeline.groups.direct.choice"
 
 
 def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
-    """C17: decode with the adaptive choice against Overlap-Intra, all else equal."""
-    runs = _with_a_link(setup)
-    runs = runs.assign(**{PIPELINE: optional(runs, PIPELINE)})
-    runs = runs[runs[PIPELINE].isin(["adaptive", "intra"])]
-    settings = [column for column in variant_columns(runs) if column != PIPELINE]
-    equal = [column for column in (*setup_columns(runs), *settings, "memory_gb") if runs[column].notna().any()]
-    runs, left_out, _ = at_one_link_rate(runs, [*equal, PIPELINE])
-    pairs = changes(runs, PIPELINE, "adaptive", "intra", "decode_s_per_token", equal)
+    """C17: decode with the adaptive choice against Overlap-Intra, all else equal, at each ratio of one setting."""
+    runs, left_out, _ = _adaptive_and_intra(_with_a_link(setup))
+    pairs = changes(runs, PIPELINE, "adaptive", "intra", METRIC, POINT)
     if pairs.empty:
         raise Untestable("it takes runs that differ in the pipeline alone, adaptive and intra")
-    medians = pairs.groupby(equal, dropna=False)["change"].median()
+    medians = pairs.groupby(ALPHA)["change"].median()
     change, ends = medians.median(), interval(medians if len(medians) > 1 else pairs["change"])
     lower = change < 0 and (ends is None or ends[1] < 0)
     verdict = graded(reproduced=lower and 100 * change <= -claim.thresholds["lower_pct"], direction=lower)
@@ -56,6 +54,22 @@ def probing_iterations(runs: pd.DataFrame) -> pd.Series:
     groups = pd.DataFrame({"choice": optional(runs, CHOICE), "iterations": optional(runs, ITERATIONS)}).dropna()
     counts = [_other(group.iterations, group.choice) for group in groups.itertuples()]
     return pd.Series(counts, index=groups.index, dtype=float)
+
+
+def _adaptive_and_intra(runs: pd.DataFrame) -> Selection:
+    """Pairs of runs with the two pipelines, all else equal; of all settings, that with most ratios."""
+    settings = {PIPELINE: optional(runs, PIPELINE), KNOB: optional(runs, KNOB).map(str)}
+    runs = runs.assign(**{ALPHA: _layers(runs, "n1") / _layers(runs, "n_layers")}, **settings)
+    runs = runs[runs[PIPELINE].isin(["adaptive", "intra"]) & runs[[ALPHA, METRIC]].notna().all(axis="columns")]
+    equal = [name for name in (*setup_columns(runs), *variant_columns(runs)) if name not in (PIPELINE, KNOB)]
+    alike = as_text(runs[[*equal, *POINT, TURN]])
+    runs = runs[runs[PIPELINE].groupby([alike[name] for name in alike]).transform("nunique") == 2]
+    return largest(runs, equal, (PIPELINE, ALPHA)) if len(runs) else Selection(runs)
+
+
+def _layers(runs: pd.DataFrame, name: str) -> pd.Series:
+    """A count of layers in the plan: `n1` are in DRAM."""
+    return pd.to_numeric(optional(runs, f"result.plan.{name}"), errors="coerce")
 
 
 def _other(iterations: list[dict[str, object]], choice: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from analysis.claims import Verdict
 from tests.unit.analysis_results import write_run
 from tests.unit.claim_results import (
     decode,
-    slowed,
     verdict_of,
     write,
 )
@@ -30,6 +30,17 @@ def write_pinned(results_dir: Path, threads: int = 2, locked: bool = True, probi
     }
     for turn in range(turns):
         write_run(results_dir, "dual_blade", repetition=turn, result=result, config={"device.copy_threads": threads})
+
+
+def write_ratios(results_dir: Path, layers_in_dram: Iterable[int], iterations: int = 8, own_s: float = 0.9) -> None:
+    """Two repetitions without a limit of intra, which takes 1 s, and adaptive, at shares of 32 layers."""
+    for n1, (pipeline, seconds), turn in itertools.product(
+        layers_in_dram, (("adaptive", own_s), ("intra", 1.0)), range(2)
+    ):
+        config = {"variant.pipeline": pipeline, "variant.knob": f"{100 * n1 // 32}%", "device.link": "cuda"}
+        rates = {"hit_rate.decode_per_iteration": [0.0] * iterations}
+        result = {"decode_s": [seconds] * iterations, "plan.n1": n1} | rates
+        write_run(results_dir, "dual_blade", None, turn, f"{pipeline}-{n1}-{iterations}", config, result=result)
 
 
 @pytest.mark.parametrize(
@@ -76,14 +87,25 @@ def test_results_from_before_the_pipeline_are_no_obstacle(tmp_path: Path) -> Non
 
 
 def test_ratios_without_a_limit_pair_up_by_the_variants_other_settings(tmp_path: Path) -> None:
-    for knob in ("0%", "50%"):
-        for pipeline, seconds in (("adaptive", 0.9), ("intra", 1.0)):
-            for turn in range(2):
-                config = {"variant.pipeline": pipeline, "variant.knob": knob, "device.link": "cuda"}
-                result = slowed({"decode_s": seconds}, turn)
-                write_run(tmp_path, "dual_blade", None, turn, f"{pipeline}{knob}", config, result=result)
+    write_ratios(tmp_path, (0, 16))
     finding = verdict_of("C17", tmp_path).finding
     assert finding.measured == pytest.approx(-10) and "2 DRAM:SSD ratios" in finding.text and len(finding.runs) == 8
+
+
+def test_each_ratio_counts_once_and_in_the_setting_with_most_of_them(tmp_path: Path) -> None:
+    write_ratios(tmp_path, (0, 8, 16))
+    write_ratios(tmp_path, (0, 8), iterations=5, own_s=1.5)
+    finding = verdict_of("C17", tmp_path).finding
+    assert finding.text == "-10 % in the median over 3 DRAM:SSD ratios" and len(finding.runs) == 12
+    assert "Without 8 runs of adaptive, intra with decode_iterations=5." in finding.reason
+
+
+def test_ratios_of_a_single_pipeline_do_not_decide_the_setting(tmp_path: Path) -> None:
+    write_ratios(tmp_path, (0, 16))
+    for n1 in range(0, 32, 4):
+        config = {"variant.pipeline": "adaptive", "device.link": "cuda", "scale": 16}
+        write_run(tmp_path, "dual_blade", None, 0, f"alone-{n1}", config, result={"plan.n1": n1})
+    assert "2 DRAM:SSD ratios" in verdict_of("C17", tmp_path).finding.text
 
 
 def test_a_pair_on_links_of_different_rates_decides_nothing(tmp_path: Path) -> None:
