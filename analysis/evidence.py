@@ -20,13 +20,16 @@ from analysis.selection import comparable
 
 UNTRACED = "none"
 LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
-SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, "config.storage.name", "config.device.name", "lru", "kernel_series")
+PACE, LINK = "config.storage.pace.read_gb_per_s", "config.device.link"
+# A configuration can be given another pace or link under its own name.
+STORAGE_AND_DEVICE = ("config.storage.name", PACE, "config.device.name", LINK)
+SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, *STORAGE_AND_DEVICE, "lru", "kernel_series")
 DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs of one testbed, SSD, machine, device and LRU, indexed by their folder below results; a column per metric.
+    """Runs of one testbed, SSD, machine, link and LRU, indexed by their folder below results; a column per metric.
 
     `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
     """
@@ -88,9 +91,7 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
 
 def _stated(run: pd.Series) -> str:
     """What does not run at its own speed."""
-    parts = {
-        "emulated machine and SSD": is_true(run.get("environment.emulated")),
-        "paced SSD": pd.notna(run.get("config.storage.pace.read_gb_per_s")),
-        "paced link": run.get("config.device.link") == "paced",
-    }
-    return ", ".join(name for name, present in parts.items() if present)
+    parts = ["emulated machine and SSD"] if is_true(run.get("environment.emulated")) else []
+    parts += [f"SSD paced to {run[PACE]:g} GB/s"] if pd.notna(run.get(PACE)) else []
+    parts += ["paced link"] if run.get(LINK) == "paced" else []
+    return ", ".join(parts)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.device_io import has_device_io, load_device_io
 from analysis.documents import ResultsError
-from analysis.evidence import LAYERS, trace_name
+from analysis.evidence import LAYERS, PACE, trace_name
 from analysis.fields import MACHINE, SSD_COLUMNS
 from analysis.load import Results
 from analysis.selection import Selection, comparable, limited, split_by_ssd, warm
@@ -17,7 +17,6 @@ from analysis.tracing_cost import with_tracing_cost
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
-PACED = "config.storage.pace.read_gb_per_s"
 EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its model and serial do not tell
 SERIAL, NAME = "environment.storage.serial", "environment.storage.name"  # the name may change from boot to boot
 
@@ -62,7 +61,7 @@ def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
-    if io.empty or not _missing(run.get(PACED)):
+    if io.empty or not _missing(run.get(PACE)):
         return float("nan")
     wanted = io[(io["config.io.op"] == op) & io["config.io.path"].isin(DIRECT_PATHS)]
     columns = _identity(run, io)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.change import TURN, changes
 from analysis.claims import Claim, Finding, Untestable, graded, sentence
-from analysis.evidence import UNTRACED, Setup, trace_name
+from analysis.evidence import LINK, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
 from analysis.selection import Selection, as_text, largest, setup_columns, variant_columns
@@ -16,6 +16,7 @@ PIPELINE, KNOB = "config.variant.pipeline", "config.variant.knob"
 ALPHA = "alpha"  # share of the layers in DRAM, which the claim calls the DRAM:SSD ratio
 POINT = [ALPHA, KNOB, "memory_gb"]
 METRIC = "decode_s_per_token"
+LINKS = ("cuda", "paced")  # kinds of link that take time of their own
 ITERATIONS = "result.pipeline.groups.direct.iterations"
 CHOICE = "result.pipeline.groups.direct.choice"
 
@@ -82,7 +83,10 @@ def _with_a_link(setup: Setup) -> pd.DataFrame:
     Raises:
         Untestable: there are none.
     """
-    runs = setup.runs[trace_name(setup.runs) == UNTRACED]
-    if set(optional(runs, "config.device.link").dropna()) <= {"host"}:
-        raise Untestable("with plain copies in host memory there is no link to overlap; it takes a GPU or device=paced")
+    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & optional(setup.runs, LINK).isin(LINKS)]
+    if runs.empty:
+        raise Untestable(
+            "with plain copies in host memory, or none in shared memory, there is no link to overlap; it takes a GPU "
+            "or device=paced"
+        )
     return runs

@@ -216,6 +216,34 @@ def test_a_real_device_decides_and_the_emulated_one_is_kept_beside_it(tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(
+    "paced",
+    [
+        {"storage.pace": {"name": "a stated rate", "read_gb_per_s": 1.5}},
+        {"device.link": "paced", "device.pace": {"gb_per_s": 3.5}},
+    ],
+    ids=str,
+)
+def test_a_pace_under_the_name_of_a_real_device_is_a_setup_of_its_own(tmp_path: Path, paced: dict[str, Any]) -> None:
+    """One run of the real device among those with a pace, and the first of all."""
+    write_run(tmp_path, "baseline", 1.5, experiment="a")
+    write(tmp_path, prefill(baseline=2.0, dual_blade=1.0), config=paced)
+    judgement = verdict_of("C1", tmp_path)
+    assert judgement.verdict is Verdict.DIRECTION and "paced" in judgement.finding.reason
+    assert [finding.testbed for finding in judgement.findings][1:] == [SETUP]
+
+
+def test_each_pace_has_a_finding_of_its_own(tmp_path: Path) -> None:
+    for rate, own_s in ((1, 1.4), (2, 2.2)):
+        pace = {"storage.pace": {"name": "a stated rate", "read_gb_per_s": rate}}
+        write(tmp_path, prefill(baseline=2.0, dual_blade=own_s), config=pace, experiment=f"paced-{rate}")
+    findings = {finding.testbed: finding.verdict for finding in verdict_of("C1", tmp_path).findings}
+    assert findings == {
+        f"{SETUP} (SSD paced to 1 GB/s)": Verdict.DIRECTION,
+        f"{SETUP} (SSD paced to 2 GB/s)": Verdict.CONTRADICTED,
+    }
+
+
 def test_each_page_replacement_has_a_finding_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, hits(baseline=lambda gb: float(gb > 9)))
     multigen = {"lru_generation": "0x0007"}

@@ -75,8 +75,12 @@ def test_adaptive_pipeline_is_held_against_intra_all_else_equal(tmp_path: Path, 
     assert "5 DRAM:SSD ratios" in judgement.finding.text
 
 
-def test_a_copy_in_host_memory_is_no_link(tmp_path: Path) -> None:
-    write_run(tmp_path, "dual_blade", config={"variant.pipeline": "adaptive", "device.link": "host"})
+@pytest.mark.parametrize("link", ["host", "shared"])
+def test_a_copy_in_host_memory_and_shared_memory_are_no_link(tmp_path: Path, link: str) -> None:
+    groups = {"direct": {"choice": "cross", "iterations": []}}
+    for turn in range(2):
+        config = {"variant.pipeline": "adaptive", "device.link": link}
+        write_run(tmp_path, "dual_blade", 4.0, turn, config=config, result={"pipeline": {"groups": groups}})
     for claim in ("C17", "C18"):
         assert "no link to overlap" in verdict_of(claim, tmp_path).finding.reason
 
