@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from analysis.device_metrics import by_depth, device_metrics
 from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent, share
-from analysis.selection import comparable
+from analysis.selection import comparable, warm
 from analysis.stats import interval
 
 BASELINE, OWN = "baseline", "dual_blade"
@@ -23,7 +24,7 @@ LEAST_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
 
 def throughput(claim: Claim, setup: Setup) -> Finding:
     """C3: GB/s of the device while it served a request kind, DUAL-BLADE over Baseline."""
-    runs = traced(claim, setup, BASELINE, OWN)
+    runs = traced(claim, setup, (BASELINE, OWN), "decode_read", "prefill_write")
     read, write = (1 + _change(runs, f"gb_per_s.{name}") for name in ("decode_read", "prefill_write"))
     verdict = graded(
         reproduced=read.median() >= claim.thresholds["decode_read"]
@@ -36,7 +37,7 @@ def throughput(claim: Claim, setup: Setup) -> Finding:
 
 def baseline_busy(claim: Claim, setup: Setup) -> Finding:
     """C11: the Baseline's busy rates against the paper's."""
-    runs = traced(claim, setup, BASELINE)
+    runs = traced(claim, setup, [BASELINE])
     rates = {kind: runs[f"busy_rate.{kind}"] for kind in ("decode_write", "prefill_write", "decode_read")}
     write, read = rates["prefill_write"].median(), rates["decode_read"].median()
     _, paper_write, paper_read = claim.published.values
@@ -50,7 +51,7 @@ def baseline_busy(claim: Claim, setup: Setup) -> Finding:
 
 def small_writes(claim: Claim, setup: Setup) -> Finding:
     """C12: mean time of the requests that write a decoded token's rows."""
-    runs = traced(claim, setup, BASELINE, OWN)
+    runs = traced(claim, setup, (BASELINE, OWN))
     metric = "request_ms.decode_write.mean"
     change = _change(runs, metric)
     lower_pct = -100 * change.median()
@@ -64,7 +65,7 @@ def small_writes(claim: Claim, setup: Setup) -> Finding:
 
 def request_latency(claim: Claim, setup: Setup) -> Finding:
     """C13: mean and p99 of request times, and the busy rate meanwhile, for decode reads and prefill writes."""
-    runs = traced(claim, setup, BASELINE, OWN)
+    runs = traced(claim, setup, (BASELINE, OWN))
     mean, tail, busy = (
         {kind: _change(runs, metric.format(kind)) for kind in ("decode_read", "prefill_write")}
         for metric in ("request_ms.{}.mean", "request_ms.{}.p99", "busy_rate.{}")
@@ -82,7 +83,7 @@ def request_latency(claim: Claim, setup: Setup) -> Finding:
 
 def lba_pattern(claim: Claim, setup: Setup) -> Finding:
     """C14: share of commands that follow the one before, within each hardware queue, of reads and of writes."""
-    runs = traced(claim, setup, BASELINE, OWN)
+    runs = traced(claim, setup, (BASELINE, OWN), "decode_read", "prefill_write")
     kb = runs.groupby(VARIANT)["kb_per_run_queue.decode_read"].median()
     reads, writes = (_in_order(runs, kind) for kind in ("decode_read", "prefill_write"))
     more = 100 * (reads[OWN] - reads[BASELINE])
@@ -101,7 +102,7 @@ def lba_pattern(claim: Claim, setup: Setup) -> Finding:
 
 def submission_queues(claim: Claim, setup: Setup) -> Finding:
     """C15: queues that the Baseline's reads spread over, against its writes."""
-    runs = traced(claim, setup, BASELINE)
+    runs = traced(claim, setup, [BASELINE], "decode_read", "prefill_write")
     reads, writes = (runs[f"queues.{kind}"] for kind in ("decode_read", "prefill_write"))
     if max(reads.max(), writes.max()) < 1.01:
         raise Untestable("all commands went through one queue: the device has no other, or the trace does not tell")
@@ -114,7 +115,7 @@ def submission_queues(claim: Claim, setup: Setup) -> Finding:
 
 def time_by_depth(claim: Claim, setup: Setup) -> Finding:
     """C16: median and p5 to p95 of the time per KB in every depth bin that both variants have."""
-    runs = traced(claim, setup, BASELINE, OWN)
+    runs = traced(claim, setup, (BASELINE, OWN))
     bins = pd.concat([_bins(runs, op) for op in ("read", "write")])
     if bins.empty:
         raise Untestable(f"it takes a depth bin with {LEAST_COMMANDS} commands of both variants")
@@ -126,8 +127,8 @@ def time_by_depth(claim: Claim, setup: Setup) -> Finding:
     return Finding(verdict, 100 * both, None, text, names(runs), reason=basis(runs))
 
 
-def traced(claim: Claim, setup: Setup, *variants: str) -> pd.DataFrame:
-    """Runs of all `variants` with a whole trace, with a column per device metric.
+def traced(claim: Claim, setup: Setup, variants: Collection[str], *kinds: str) -> pd.DataFrame:
+    """Runs of all `variants` with a whole trace that has commands of all request `kinds`, a column per device metric.
 
     They are at the claim's limit, where it has one, else at the lowest that the variants share.
 
@@ -138,7 +139,7 @@ def traced(claim: Claim, setup: Setup, *variants: str) -> pd.DataFrame:
     usable = ~trace_name(setup.runs).isin((UNTRACED, LAYERS)) & setup.runs["folder"].map(has_device_io).astype(bool)
     runs = setup.runs[usable & setup.runs[VARIANT].isin(variants) & setup.runs["memory_gb"].notna()]
     runs = runs if limit_gb is None else runs[runs["memory_gb"] == limit_gb]
-    runs, broken = _with_metrics(comparable(runs).runs)
+    runs, broken = _with_metrics(comparable(warm(runs)).runs, kinds)
     limits = runs.groupby("memory_gb")[VARIANT].nunique()
     shared = limits.index[limits == len(variants)]
     if not len(shared):
@@ -147,20 +148,33 @@ def traced(claim: Claim, setup: Setup, *variants: str) -> pd.DataFrame:
     return runs[runs["memory_gb"] == shared.min()]
 
 
-def _with_metrics(runs: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def _with_metrics(runs: pd.DataFrame, kinds: Collection[str]) -> tuple[pd.DataFrame, str]:
     """The runs whose trace can be used, with its metrics; and why another one cannot."""
     records, broken = {}, ""
     for name, folder in runs["folder"].items():
         try:
-            records[name] = _metrics(folder)
+            records[name] = _metrics(folder, kinds)
         except ResultsError as error:
             broken = str(error)
     frame = pd.DataFrame.from_dict(records, orient="index")
     return runs.loc[list(records)].join(frame), broken
 
 
+def _metrics(folder: Path, kinds: Collection[str]) -> dict[str, float]:
+    """Metrics of a trace.
+
+    Raises:
+        ResultsError: it cannot be used, or no command of one of `kinds` was seen, or known as one.
+    """
+    metrics = _all_metrics(folder)
+    for kind in kinds:
+        if not metrics[f"commands.{kind}"]:
+            raise ResultsError(f"the trace in {folder} has no command that belongs to a {kind.replace('_', ' ')}")
+    return metrics
+
+
 @functools.lru_cache(maxsize=256)
-def _metrics(folder: Path) -> dict[str, float]:
+def _all_metrics(folder: Path) -> dict[str, float]:
     return device_metrics(load_device_io(folder))
 
 

@@ -16,6 +16,7 @@ from tests.unit.test_claims import verdict_of
 MIB, US = 1 << 20, 1000
 TENSOR_BYTES = 16 * MIB
 TRACED = {"trace.name": "block_requests"}
+UNATTRIBUTED = {"layer": -1, "kind": "", "path": "", "tensor_offset_bytes": -1, "phase": "", "iteration": -1}
 
 
 def trace(
@@ -26,6 +27,7 @@ def trace(
     chunk_bytes: int = MIB,
     hole_every: int = 0,
     read_queues: int = 1,
+    attributed: bool = True,
     **info: Any,
 ) -> None:
     """Prefill writes and, in iteration 2, reads of a tensor, one command after another, and one row after them.
@@ -47,7 +49,8 @@ def trace(
     row = {"phase": "decode", "iteration": 2, "op": "write", "bytes": 4096}
     commands.append({**row, "offset_bytes": 1 << 40, "issue_ns": now, "complete_ns": now + row_us * US})
     requests.append({**row, "storage_start_ns": now, "storage_end_ns": now + row_us * US})
-    write_trace(run_dir, commands, requests, **info)
+    known = {} if attributed else dict(UNATTRIBUTED)
+    write_trace(run_dir, [{**command, **known} for command in commands], requests, **info)
 
 
 def judged(claim: str, results_dir: Path, baseline: dict[str, Any], own: dict[str, Any] | None = None) -> Judgement:
@@ -152,6 +155,30 @@ def test_a_trace_that_lost_events_decides_nothing(tmp_path: Path) -> None:
     judgement = judged("C3", tmp_path, lossy, {"read_us": 50})
     assert judgement.verdict == "not testable here"
     assert "7 of 130 events were lost" in judgement.finding.reason
+
+
+@pytest.mark.parametrize("claim", ["C3", "C14", "C15"])
+def test_a_trace_without_commands_of_tensors_decides_nothing_on_them(tmp_path: Path, claim: str) -> None:
+    known = {"read_us": 100, "read_queues": 4}
+    judgement = judged(claim, tmp_path, {**known, "attributed": False}, known)
+    assert judgement.verdict == "not testable here"
+    assert "has no command that belongs to a decode read" in judgement.finding.reason
+
+
+def test_of_two_traces_the_one_with_commands_of_tensors_decides(tmp_path: Path) -> None:
+    for turn, attributed in enumerate([True, False]):
+        run_dir = write_run(tmp_path, "baseline", 2.0, turn, config=TRACED)
+        trace(run_dir, read_us=100, read_queues=4, attributed=attributed)
+    finding = verdict_of("C15", tmp_path).finding
+    assert finding.measured == pytest.approx(3) and finding.runs == ("default/baseline-2.0/rep-0",)
+
+
+@pytest.mark.parametrize("claim", ["C3", "C13", "C14", "C15"])
+def test_traces_of_a_single_iteration_decide_nothing_on_decode(tmp_path: Path, claim: str) -> None:
+    cold_alone = {"decode_s": [0.5], "hit_rate.decode_per_iteration": [0.1]}
+    for variant in ("baseline", "dual_blade"):
+        trace(write_run(tmp_path, variant, 2.0, config=TRACED, result=cold_alone), read_us=100, read_queues=4)
+    assert verdict_of(claim, tmp_path).verdict == "not testable here"
 
 
 def test_traces_of_different_tracers_are_not_compared(tmp_path: Path) -> None:
