@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.device_io import has_device_io, load_device_io
+from analysis.device_io import DECODE_READ, KV_IO, PREFILL_WRITE, has_device_io, load_device_io
 from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, PACE, trace_name
 from analysis.fields import MACHINE, SSD_COLUMNS
@@ -44,10 +44,12 @@ def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
 def fault(run_dir: Path) -> str | None:
     """Why a run's trace cannot be used, in a sentence; None if it can. All of it is read: damage may lie anywhere."""
     try:
-        load_device_io(run_dir)
+        io = load_device_io(run_dir)
     except ResultsError as error:
         return str(error)
-    return None
+    if all(len(io.requests_of(kind)) for kind in (PREFILL_WRITE, DECODE_READ)):
+        return None
+    return f"{run_dir / KV_IO} does not say when the trace's phases were; measure the point again"
 
 
 def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:

@@ -53,6 +53,15 @@ def test_the_table_holds_the_metrics_of_each_run(results: Path) -> None:
     assert row["command_us.p99"] == pytest.approx(record["command_us.decode_read.p99"])
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_a_trace_without_its_log_is_left_out_and_named(results: Path, module: object) -> None:
+    log = results / "traced/baseline-2.0/rep-0/kv_io.parquet"
+    log.unlink()
+    selection = module.select(with_metrics(load(results)))  # type: ignore[attr-defined]
+    assert set(selection.runs["config.variant.name"]) == {"dual_blade"}
+    assert any(str(log) in text for text in selection.left_out)
+
+
 def test_the_tables_bars_are_the_busy_rates(results: Path) -> None:
     busy = drawn(device_latency_table, results).axes[2]
     widths = [container[1].get_width() for container in busy.containers]  # type: ignore[index]
