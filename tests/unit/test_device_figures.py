@@ -204,7 +204,8 @@ def test_the_caption_tells_how_the_commands_were_seen(results: Path) -> None:
 
 def test_the_caption_tells_what_a_valid_trace_lacks(results: Path) -> None:
     run_dir = write_traced_run(results, "nvme_direct_only")
-    write_trace(run_dir, [{}], [{}], printed_events=1000, missed_commands=12, skipped_probes=3)
+    requests = [{}, {"phase": "prefill", "iteration": 0, "op": "write"}]
+    write_trace(run_dir, [{}], requests, printed_events=1000, missed_commands=12, skipped_probes=3)
     text = latency_by_depth.caption(latency_by_depth.select(with_metrics(load(results))).runs)
     assert "1,000 events; the disks' own statistics count 12 commands more; the kernel skipped a probe 3 times." in text
     assert "none lost" not in text
