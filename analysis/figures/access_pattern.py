@@ -14,13 +14,22 @@ from analysis.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, load_device
 from analysis.device_metrics import NS_PER_MS
 from analysis.figures import lba_pattern
 from analysis.layout import add_legend, add_note, new_panels
+from analysis.load import Results
+from analysis.selection import Selection
 from analysis.style import VARIANTS
 
 BARS = {PREFILL_WRITE: ("Prefill writes", "0.75"), DECODE_READ: ("Decode reads", "0.25")}
 BAR_WIDTH = 0.38
 LABELS = ("Engine: tensor\nbytes (MiB)", "Device:\naddress (MiB)", "Commands")
 
-select = lba_pattern.select
+
+def select(results: Results) -> Selection:
+    """As lba_pattern does it, but first where there are several queues to spread over: a virtual disk shows one."""
+    return lba_pattern.pair(results, _spread)
+
+
+def _spread(runs: pd.DataFrame) -> bool:
+    return any(load_device_io(folder).commands["queue"].nunique() > 1 for folder in runs["folder"])
 
 
 def caption(data: pd.DataFrame) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -28,18 +30,23 @@ KB_PER_MB = 1000
 
 def select(results: Results) -> Selection:
     """One traced run of each of the two variants on one testbed and SSD: with both of them, and a real one, first."""
+    return pair(results)
+
+
+def pair(results: Results, preferred: Callable[[pd.DataFrame], bool] = lambda runs: False) -> Selection:
+    """The same, a testbed and SSD with `preferred` runs before a real one."""
     chosen = traced(results)
     groups = split_by_ssd(chosen.runs[chosen.runs[VARIANT].isin(SIDES)])
     if not groups:
         return chosen._replace(runs=chosen.runs.head(0))
-    (_, runs), *others = sorted(groups, key=_rank, reverse=True)
+    (_, runs), *others = sorted(groups, key=lambda group: _rank(group[1], preferred), reverse=True)
     first = runs.sort_values([VARIANT, "config.repetition"]).drop_duplicates(VARIANT)
     return Selection(first, (*chosen.left_out, *(_describe(title, group) for title, group in others)))
 
 
-def _rank(group: tuple[str, pd.DataFrame]) -> tuple[int, bool]:
-    _, runs = group
-    return runs[VARIANT].nunique(), not optional(runs, "environment.emulated").eq(True).any()
+def _rank(runs: pd.DataFrame, preferred: Callable[[pd.DataFrame], bool]) -> tuple[int, bool, bool]:
+    real = not optional(runs, "environment.emulated").eq(True).any()
+    return runs[VARIANT].nunique(), preferred(runs), real
 
 
 def _describe(title: str, runs: pd.DataFrame) -> str:

@@ -24,7 +24,7 @@ PACE = LinkPace(gb_per_s=50.0, source="a test")
 SCHEDULES = 340  # of each pipeline
 LAYERS = 3
 STEPS = 3
-DELAYS_S = (0.0, 0.0, 0.0, 0.00005, 0.0003)
+DELAYS_S = (*(0.0,) * 6, 0.00005, 0.0003)
 GEOMETRY = KVGeometry.uniform(LAYERS, 1, 600, batch_size=2, capacity_tokens=8)  # rows of 2400 bytes: blocks are shared
 
 

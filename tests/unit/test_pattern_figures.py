@@ -10,6 +10,8 @@ import hypothesis.strategies as st
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
@@ -20,6 +22,7 @@ from analysis.figures import access_pattern, lba_pattern
 from analysis.load import load
 from analysis.metrics import with_metrics
 from tests.unit.device_traces import write_traced_run
+from traces import schema
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,22 @@ def test_both_sides_are_of_one_testbed_and_ssd_a_real_one_first(tmp_path: Path) 
     real = lba_pattern.select(with_metrics(load(tmp_path)))
     assert set(real.runs["config.testbed.name"]) == {"local"} and len(real.runs) == 2
     assert real.left_out == ("2 runs of baseline, dual_blade on guest, ssd_a (emulated)",)
+
+
+def test_queues_are_shown_where_there_are_several(tmp_path: Path) -> None:
+    guest: dict[str, Any] = {"config": {"trace.name": "none", "testbed.name": "guest", "storage.name": "ssd_a"}}
+    for variant in lba_pattern.SIDES:
+        put_in_one_queue(write_traced_run(tmp_path, variant) / schema.FILE_NAME)
+        write_traced_run(tmp_path, variant, 1, environment={"emulated": True, "storage.serial": "A"}, **guest)
+    results = with_metrics(load(tmp_path))
+    assert set(access_pattern.select(results).runs["config.testbed.name"]) == {"guest"}
+    assert set(lba_pattern.select(results).runs["config.testbed.name"]) == {"local"}
+
+
+def put_in_one_queue(path: Path) -> None:
+    table = pq.read_table(path)
+    queues = pa.array([0] * len(table), table.schema.field("queue").type)
+    pq.write_table(table.set_column(table.column_names.index("queue"), table.schema.field("queue"), queues), path)
 
 
 def test_each_command_of_the_window_is_one_line(runs: pd.DataFrame) -> None:
