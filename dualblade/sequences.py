@@ -12,6 +12,7 @@ import torch
 
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import TensorId
+from dualblade.intake import check_memory
 from dualblade.lanes import Lanes
 from dualblade.store import KVStore
 from dualblade.transfer import Moment
@@ -142,12 +143,7 @@ def _as_rows(tokens: torch.Tensor) -> torch.Tensor:
 
 def _check(store: KVStore, tensor: TensorId, rows: torch.Tensor) -> None:
     """Refuse tensors that the store was not made for."""
-    dtype = str(rows.dtype).removeprefix("torch.")
-    if dtype != store.geometry.dtype or rows.device != store.device:
-        raise ConfigurationError(
-            f"{tensor} comes as {dtype} on {rows.device} and the cache began with {store.geometry.dtype} on "
-            f"{store.device}; keep all layers in one dtype on one device, and make a new cache after changing it"
-        )
+    check_memory(store.geometry, store.device, tensor, rows)
     expected = store.geometry.row_shape(tensor)[1:]
     if rows.shape[2:] != expected:
         raise ConfigurationError(

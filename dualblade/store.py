@@ -14,6 +14,7 @@ from dualblade.config import VariantConfig
 from dualblade.device_config import ReadAheadConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.intake import check_fetch, check_layer, check_tokens, next_rows
 from dualblade.io_log import Operation
 from dualblade.ledger import Ledger
 from dualblade.link import Link, link_to
@@ -26,6 +27,7 @@ from dualblade.pipeline import CopyThreads
 from dualblade.placement import Placement
 from dualblade.read_ahead import ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
+from dualblade.sections import require
 from dualblade.slot import Slot
 from dualblade.storage_config import StorageConfig
 from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
@@ -53,6 +55,7 @@ class KVStore:
         link: Link | None = None,
         read_ahead: ReadAheadConfig | None = None,
     ) -> None:
+        require(copy_threads >= 1, f"copy_threads={copy_threads}", "1 or more")
         self.geometry = geometry
         self.storage = storage
         self.device = torch.device(device)
@@ -87,8 +90,11 @@ class KVStore:
         """Plan residency within a page-cache budget, bind each group to files or LBAs, and reserve their space.
 
         Raises:
+            ConfigurationError: the variant does not go with this store, or was given one before.
             StorageError: the space, direct I/O or the device is not there.
         """
+        if self.plan:
+            raise ConfigurationError("bind was called before, and a store plans once; make a new one for another plan")
         geometry = self.geometry
         self.policy = policy(variant)
         if variant.pipeline == "overlap_full" and not self._ahead:
@@ -120,6 +126,7 @@ class KVStore:
 
     def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store a layer's first tokens, `[T, B, H, D]` each."""
+        check_layer(self.geometry, layer)
         if self.lengths[layer]:
             raise ConfigurationError(
                 f"layer {layer} already holds {self.lengths[layer]} tokens, so it cannot be prefilled; "
@@ -131,24 +138,25 @@ class KVStore:
         """Store a layer's next tokens, `[T, B, H, D]` each, of any strides; they must not change until stored.
 
         Raises:
-            ConfigurationError: more tokens than the cache was made for.
+            ConfigurationError: the tokens, or their number, are not what the cache was made for.
             StorageError: an earlier store failed.
         """
         with self.activity.call():
-            rows = self._next_rows(layer, k.shape[0])
-            self.lengths[layer] = rows.stop
+            tokens = check_tokens(self.geometry, self.device, layer, k, v)
+            rows = next_rows(self.geometry, self.lengths[layer], len(k))
             computed = self.link.compute_so_far()
-            for tensor, source in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
-                transfer = Transfer(self._path(tensor), tensor, rows, source, self.moment, computed)
-                self._stores.append(self._threads.store(transfer))
+            transfers = [Transfer(self._path(t), t, rows, source, self.moment, computed) for t, source in tokens]
+            self.lengths[layer] = rows.stop
+            self._stores.extend(self._threads.store(transfer) for transfer in transfers)
             with self.activity.waiting_for("write"):
                 while len(self._stores) > QUEUED_STORES:
                     self._stores.popleft().result()
 
     def prefetch(self, layer: int) -> None:
-        """Start loading a layer's tokens into the slot that is not in use, unless they are on their way already."""
+        """Start loading a layer's tokens, if any, into the slot that is not in use, unless they are on their way."""
         with self.activity.call():
-            if self._find(layer) is None:
+            check_layer(self.geometry, layer)
+            if self.geometry.visible_rows(layer, self.lengths[layer]) and self._find(layer) is None:
                 self._load(layer, self._spare())
 
     def fetch(self, layer: int, room_tokens: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -158,11 +166,11 @@ class KVStore:
         next layer starts loading before this call waits, so storage works while the caller computes.
 
         Raises:
-            ConfigurationError: more tokens than the cache was made for.
+            ConfigurationError: the layer has no tokens, or they are more than the cache was made for.
             StorageError, IntegrityError: a transfer of this layer failed.
         """
         with self.activity.call():
-            self._next_rows(layer, room_tokens)
+            check_fetch(self.geometry, layer, self.lengths, room_tokens)
             slot = self._find(layer)
             if slot is None:
                 slot = self._spare()
@@ -186,11 +194,12 @@ class KVStore:
     def _prefetch_after(self, layer: int) -> None:
         """Layer 0 comes again after the last one: it is read for the next token."""
         following = (layer + 1) % self.geometry.n_layers
-        if following != layer and self.geometry.visible_rows(following, self.lengths[following]):
+        if following != layer:
             self.prefetch(following)
 
     def crop(self, n_tokens: int) -> None:
         """Forget every token from position `n_tokens` on, in all layers."""
+        require(n_tokens >= 0, f"n_tokens={n_tokens}", "0 or more")
         self.synchronize()
         crops = [
             self._threads.crop(self._path(tensor), tensor, n_tokens)
@@ -257,16 +266,6 @@ class KVStore:
             if error is None:  # else that is what went wrong first
                 raise
 
-    def _next_rows(self, layer: int, n_tokens: int) -> range:
-        """Rows that the layer's next tokens will take."""
-        rows = range(self.lengths[layer], self.lengths[layer] + n_tokens)
-        if rows.stop > self.geometry.capacity_tokens:
-            raise ConfigurationError(
-                f"the cache holds {self.geometry.capacity_tokens} tokens and {rows.stop} are needed; "
-                "make it with a larger max_tokens"
-            )
-        return rows
-
     def _find(self, layer: int) -> Slot | None:
         """The slot that holds, or will hold, the layer's tokens as they are now."""
         wanted = self.geometry.visible_rows(layer, self.lengths[layer])
@@ -313,6 +312,7 @@ class KVStore:
         return memory.view(getattr(torch, self.geometry.dtype)).view(n_rows, *self.geometry.row_shape(tensor))
 
     def _path(self, tensor: TensorId) -> Path:
-        if self.plan is None:
-            raise ConfigurationError("the store is not bound to storage yet; call bind first")
-        return self.paths[self.plan.layers[tensor.layer]]
+        path = self.paths.get(self.plan.layers[tensor.layer]) if self.plan else None
+        if path is None:
+            raise ConfigurationError("the store is not bound to storage, or closed again; make one and call bind first")
+        return path

@@ -93,7 +93,7 @@ def test_misuse_is_answered_with_a_sentence(make_cache: MakeCache, disk_path: Pa
             kv.batch_repeat_interleave(2)
         with pytest.raises(ConfigurationError, match="negative number"):
             kv.crop(3)
-        with pytest.raises(ConfigurationError, match="comes as bfloat16 on cpu and the cache began with float32"):
+        with pytest.raises(ConfigurationError, match="comes as bfloat16 on cpu and the cache holds float32"):
             tiny_model("llama", torch.bfloat16)(torch.ones(4, 1, dtype=torch.long), cache=kv)
         generate(model, kv, {"input_ids": torch.ones(4, 40, dtype=torch.long)}, max_new_tokens=1)
     with pytest.raises(ConfigurationError, match="this cache is closed"):
