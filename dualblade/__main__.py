@@ -9,6 +9,7 @@ touched, says so, and goes on when a line arrives on standard input: the harness
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import socket
 import sys
@@ -57,13 +58,25 @@ def main(words: list[str] | None = None) -> int:
         config = RunConfig.load(run_dir / "config.yaml")
         variant = config.variant.name
         run(config, run_dir, handshake=arguments.handshake)
-    except DualBladeError as error:
-        if run_dir.is_dir():
-            write_result(failure(variant, str(error)), run_dir / "result.json")
-        print(f"dualblade: {error}", file=sys.stderr)
+    except (DualBladeError, OSError) as error:
+        _fail(run_dir, variant, _sentence(error))
         return 1
     _say("done")
     return 0
+
+
+def _sentence(error: DualBladeError | OSError) -> str:
+    if isinstance(error, DualBladeError):
+        return str(error)
+    return f"the system refused this run a file or a device ({error}); make room for it, or give access to it"
+
+
+def _fail(run_dir: Path, variant: str | None, reason: str) -> None:
+    """Say why, also where the result could not be written for the same reason."""
+    print(f"dualblade: {reason}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        if run_dir.is_dir():
+            write_result(failure(variant, reason), run_dir / "result.json")
 
 
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:

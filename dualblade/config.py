@@ -16,8 +16,11 @@ import yaml
 from dualblade.device_config import DeviceConfig
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry
-from dualblade.sections import read_section, require
+from dualblade.sections import read_section, require, require_within
 from dualblade.storage_config import StorageConfig
+
+MODEL_SIZES = 1, 1 << 20
+BATCH_SIZES = 1, 1 << 20
 
 Pipeline = Literal["none", "intra", "cross", "adaptive", "overlap_full"]
 Source = Literal["replay", "model"]
@@ -64,6 +67,11 @@ class ModelConfig:
     dtype: str = "float16"
     weights: str | None = None
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if isinstance(size := getattr(self, field.name), int):
+                require_within(size, MODEL_SIZES, f"model.{field.name}")
+
     @property
     def layer_parameters(self) -> int:
         """Weights of one decoder layer: Q and O, K and V, and the MLP's two or three matrices."""
@@ -103,6 +111,12 @@ class WorkloadConfig:
     source: Source = "replay"
     prompts: str | None = None
     records: RecordsConfig | None = None
+
+    def __post_init__(self) -> None:
+        require_within(self.batch_size, BATCH_SIZES, "workload.batch_size")
+        require(self.prompt_tokens >= 1, f"workload.prompt_tokens={self.prompt_tokens}", "1 or more")
+        generated = "2 or more, since prefill yields the first and decoding is what is measured"
+        require(self.generated_tokens >= 2, f"workload.generated_tokens={self.generated_tokens}", generated)
 
 
 @dataclass(frozen=True)
@@ -170,12 +184,20 @@ class RunConfig:
 
     @classmethod
     def load(cls, path: Path) -> RunConfig:
-        """Read a run's config.yaml."""
+        """Read a run's config.yaml.
+
+        Raises:
+            ConfigurationError: it cannot be read, or a run cannot use what it says.
+        """
         try:
-            data = yaml.safe_load(path.read_text())
-        except FileNotFoundError:
-            raise ConfigurationError(f"{path} does not exist; a run directory holds a config.yaml") from None
-        except yaml.YAMLError as error:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(
+                f"{path} cannot be read: {error.strerror}; give a run directory that holds a config.yaml"
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path} is not text in UTF-8; write the configuration as YAML") from None
+        except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that no calendar has
             raise ConfigurationError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
         if not isinstance(data, Mapping):
             raise ConfigurationError(f"{path} holds {type(data).__name__}, expected a mapping of sections")

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dualblade.errors import ConfigurationError
-from dualblade.sections import require
-from dualblade.units import MIB
+from dualblade.sections import require_within
+from dualblade.storage_config import LATENCIES_US, RATES_GB_PER_S
+from dualblade.units import GIB, MIB
 
-MOST_PIECES = 4096  # of the ring that reads ahead
+PIECES = 2, 4096  # of the ring that reads ahead
+PIECE_BYTES = 512, GIB
+COPY_THREADS = 1, 64
+GPU_RATES = 0.001, 1_000_000  # of a data sheet, and shares of it
+STORAGE_RATIOS = 0.001, 1000
 
 
 @dataclass(frozen=True)
@@ -23,8 +28,7 @@ class GpuConfig:
 
     def __post_init__(self) -> None:
         for name in ("peak_tflops", "memory_gb_per_s", "efficiency"):
-            value = getattr(self, name)
-            require(value > 0, f"device.gpu.{name}={value}", "more than 0")
+            require_within(getattr(self, name), GPU_RATES, f"device.gpu.{name}")
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,11 @@ class LinkPace:
                 f"device.pace.gb_per_s={self.gb_per_s} and device.pace.storage_ratio={self.storage_ratio} do not go "
                 "together; give the link's rate or its ratio to the storage's, and null for the other"
             )
-        for name in ("gb_per_s", "storage_ratio", "storage_gb_per_s"):
-            value = getattr(self, name)
-            require(value is None or value > 0, f"device.pace.{name}={value}", "more than 0")
-        require(self.latency_us >= 0, f"device.pace.latency_us={self.latency_us}", "0 or more microseconds")
+        bounds = {"gb_per_s": RATES_GB_PER_S, "storage_ratio": STORAGE_RATIOS, "storage_gb_per_s": RATES_GB_PER_S}
+        for name in bounds:
+            if getattr(self, name) is not None:
+                require_within(getattr(self, name), bounds[name], f"device.pace.{name}")
+        require_within(self.latency_us, LATENCIES_US, "device.pace.latency_us")
 
     @property
     def rate_gb_per_s(self) -> float:
@@ -80,9 +85,8 @@ class ReadAheadConfig:
     piece_bytes: int = 2 * MIB
 
     def __post_init__(self) -> None:
-        depth = f"2 to {MOST_PIECES}"
-        require(2 <= self.pieces <= MOST_PIECES, f"device.read_ahead.pieces={self.pieces}", depth)
-        require(self.piece_bytes > 0, f"device.read_ahead.piece_bytes={self.piece_bytes}", "more than 0 bytes")
+        require_within(self.pieces, PIECES, "device.read_ahead.pieces")
+        require_within(self.piece_bytes, PIECE_BYTES, "device.read_ahead.piece_bytes")
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class DeviceConfig:
     read_ahead: ReadAheadConfig = field(default_factory=ReadAheadConfig)
 
     def __post_init__(self) -> None:
-        require(1 <= self.copy_threads <= 64, f"device.copy_threads={self.copy_threads}", "1 to 64")
+        require_within(self.copy_threads, COPY_THREADS, "device.copy_threads")
         if (self.link == "paced") != (self.pace is not None):
             raise ConfigurationError(
                 f"device.link={self.link} does not go with device.pace={self.pace}; "

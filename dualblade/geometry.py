@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from dualblade.errors import ConfigurationError
+from dualblade.units import END_BYTE
 
 Kind = Literal["k", "v"]
 
@@ -60,11 +61,21 @@ class KVGeometry:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPE_BYTES:
             raise ConfigurationError(f"dtype {self.dtype!r} has no KV layout; use one of {', '.join(DTYPE_BYTES)}")
-        sizes = [self.batch_size, self.capacity_tokens, len(self.layers)]
-        sizes += [size for layer in self.layers for size in (layer.n_kv_heads, layer.key_dim, layer.value_dim)]
-        if min(sizes) < 1:
+        heads = [size for layer in self.layers for size in (layer.n_kv_heads, layer.key_dim, layer.value_dim)]
+        sizes = {
+            "layers": len(self.layers),
+            "tokens": self.capacity_tokens,
+            "sequences": self.batch_size,
+            "heads or channels": min(heads, default=1),
+        }
+        nothing = [f"{size} {name}" for name, size in sizes.items() if size < 1]
+        if nothing:
             raise ConfigurationError(
-                f"a KV cache needs at least one layer, token, sequence, head and channel, got {self}; "
+                f"a KV cache of {' and '.join(nothing)} holds nothing; check the model's and the workload's sizes"
+            )
+        if self.working_set_bytes > END_BYTE:
+            raise ConfigurationError(
+                f"a KV cache of {self.working_set_bytes:,} bytes is more than any storage takes; "
                 "check the model's and the workload's sizes"
             )
 

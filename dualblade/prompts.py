@@ -103,10 +103,14 @@ def _first_word(text: str) -> str:
 def _read_lines(name: str, n_lines: int) -> list[str]:
     """As many lines of a file as the batch has sequences, from the top again if there are fewer."""
     try:
-        lines = [line for line in Path(name).read_text().splitlines() if line.strip()]
+        lines = [line for line in Path(name).read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as error:
         raise ConfigurationError(
             f"workload.prompts={name} cannot be read: {error.strerror}; give a text file with one prompt per line"
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(
+            f"workload.prompts={name} is not text in UTF-8; give a text file with one prompt per line"
         ) from None
     if not lines:
         raise ConfigurationError(f"workload.prompts={name} has no lines; write one prompt per line")

@@ -13,6 +13,8 @@ from dualblade.errors import ConfigurationError
 
 T = TypeVar("T")
 
+MOST_NUMBER = 1e18  # no setting needs more, and what is computed from it stays finite
+
 
 def read_section(cls: type[T], data: Mapping[str, Any], where: str) -> T:
     """Make a section's dataclass from plain data, as YAML or JSON give it.
@@ -46,10 +48,23 @@ def require(holds: bool, setting: str, allowed: str) -> None:
         raise ConfigurationError(f"{setting} cannot be used; give {allowed}")
 
 
+def require_within(value: float, bounds: tuple[float, float], setting: str) -> None:
+    """For numbers: `bounds` are the least and the most that will do.
+
+    Raises:
+        ConfigurationError: it is less, or more, or no number at all (nan).
+    """
+    least, most = bounds
+    require(least <= value <= most, f"{setting}={value}", f"{least} to {most}")
+
+
 def fits(hint: Any, value: Any) -> bool:
-    """Whether a value is of a plain type. A whole number will do for a float; true and false are no numbers."""
+    """Whether a value is of a plain type.
+
+    A whole number will do for a float. No numbers are true, false, nan, and what is or comes near to infinity.
+    """
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST_NUMBER
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -57,6 +72,8 @@ def fits(hint: Any, value: Any) -> bool:
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """Check `value` against a field's type: mappings become their dataclass, lists tuples, whole numbers floats."""
+    if isinstance(value, float):
+        require(fits(float, value), f"{where}={value}", f"a finite number, at most {MOST_NUMBER:g}")
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_option(hint, value, where)

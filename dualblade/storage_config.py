@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dualblade.sections import require
-from dualblade.units import MIB
+from dualblade.sections import require, require_within
+from dualblade.units import END_BYTE, GIB, MIB
 
-MOST_QUEUE_DEPTH = 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
+QUEUE_DEPTHS = 1, 4096  # of one ring, well below the kernel's IORING_MAX_ENTRIES
+LBA_BYTES = 512, MIB
+CHUNK_BYTES = 512, GIB  # the kernel moves less than 2 GiB at once (MAX_RW_COUNT)
+TIMEOUTS_S = 0.001, 86_400
+RATES_GB_PER_S = 0.0001, 1_000_000
+LATENCIES_US = 0, 60_000_000
+READ_AHEAD_KB = 0, MIB
 
 
 @dataclass(frozen=True)
@@ -22,9 +28,8 @@ class PaceConfig:
 
     def __post_init__(self) -> None:
         for name in ("read_gb_per_s", "write_gb_per_s"):
-            value = getattr(self, name)
-            require(value > 0, f"storage.pace.{name}={value}", "more than 0")
-        require(self.latency_us >= 0, f"storage.pace.latency_us={self.latency_us}", "0 or more")
+            require_within(getattr(self, name), RATES_GB_PER_S, f"storage.pace.{name}")
+        require_within(self.latency_us, LATENCIES_US, "storage.pace.latency_us")
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,18 @@ class StorageConfig:
 
     def __post_init__(self) -> None:
         lba, chunk = self.lba_bytes, self.chunk_bytes
-        require(lba >= 512 and lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
-        require(chunk > 0 and chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
-        depth = f"1 to {MOST_QUEUE_DEPTH}"
-        require(1 <= self.queue_depth <= MOST_QUEUE_DEPTH, f"storage.queue_depth={self.queue_depth}", depth)
-        require(self.first_lba >= 0, f"storage.first_lba={self.first_lba}", "0 or more")
+        require_within(lba, LBA_BYTES, "storage.lba_bytes")
+        require(lba & (lba - 1) == 0, f"storage.lba_bytes={lba}", "a power of two, at least 512")
+        require_within(chunk, CHUNK_BYTES, "storage.chunk_bytes")
+        require(chunk % lba == 0, f"storage.chunk_bytes={chunk}", f"a multiple of lba_bytes={lba}")
+        require_within(self.queue_depth, QUEUE_DEPTHS, "storage.queue_depth")
+        end_lba = END_BYTE // lba
+        require_within(self.first_lba, (0, end_lba - 1), "storage.first_lba")
         last = self.first_lba if self.last_lba is None else self.last_lba
-        require(last >= self.first_lba, f"storage.last_lba={last}", f"first_lba={self.first_lba} or more")
+        lbas = f"first_lba={self.first_lba} to {end_lba - 1}"
+        require(self.first_lba <= last < end_lba, f"storage.last_lba={last}", lbas)
         require(
             not self.iopoll or self.backend == "nvme", "storage.iopoll=true", "it with storage.backend=nvme, or false"
         )
-        require(self.timeout_s > 0, f"storage.timeout_s={self.timeout_s}", "more than 0 seconds")
+        require_within(self.timeout_s, TIMEOUTS_S, "storage.timeout_s")
+        require_within(self.read_ahead_kb or 0, READ_AHEAD_KB, "storage.read_ahead_kb")

@@ -92,6 +92,8 @@ def test_a_block_device_of_its_own_takes_the_direct_groups_bytes_off_the_file_sy
     [
         ("scale=7", ["scale=7", "use one of 1, 2, 4, 8, 16, 32"]),
         ("memory_gb=much", ["memory_gb='much'", "not a number"]),
+        ("memory_gb=inf", ["memory_gb=inf", "not a number"]),
+        ("memory_gb=1e300", ["memory_gb=1e+300", "not a number"]),
         ("repetition=-1", ["repetition=-1", "0, 1, 2"]),
         ("decode_iterations=99", ["decode_iterations=99", "1..31"]),
         ("variant.overflow=swap", ["variant.overflow='swap'", "leave, evict, direct"]),

@@ -63,6 +63,14 @@ def test_prompts_come_from_one_place(records: RecordsConfig) -> None:
         read_source(run(9, records=records, prompts="prompts.txt"))
 
 
+def test_a_text_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory; give a text file"):
+        read_source(run(9, prompts=str(tmp_path)))
+    (tmp_path / "prompts.txt").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(ConfigurationError, match="is not text in UTF-8; give a text file with one prompt per line"):
+        read_source(run(9, prompts=str(tmp_path / "prompts.txt")))
+
+
 def test_an_answer_counts_by_its_first_word() -> None:
     prompts = Prompts(["?"] * 4, ["yes", "no", "no", "no"], n_examples=2)
     assert prompts.score([" yes\n\n", " No", "no, it", ""]) == {
