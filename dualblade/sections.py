@@ -74,6 +74,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
     """Check `value` against a field's type: mappings become their dataclass, lists tuples, whole numbers floats."""
     if isinstance(value, float):
         require(fits(float, value), f"{where}={value}", f"a finite number, at most {MOST_NUMBER:g}")
+    if isinstance(value, str):
+        require("\0" not in value, f"{where}={value!r}", "text without NUL, which ends names")
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_option(hint, value, where)

@@ -73,6 +73,7 @@ def test_a_point_is_the_papers_workload_over_its_scale() -> None:
         ("storage.timeout_s", 0, ["storage.timeout_s=0", "0.001 to 86400"]),
         ("storage.timeout_s", math.inf, ["storage.timeout_s=inf", "a finite number"]),
         ("storage.timeout_s", 1e12, ["storage.timeout_s=1000000000000.0", "0.001 to 86400"]),
+        ("storage.directory", "kv\0", ["storage.directory='kv\\x00'", "without NUL"]),
         ("storage.first_lba", -1, ["storage.first_lba=-1"]),
         ("storage.first_lba", 1 << 60, ["storage.first_lba=1152921504606846976", "0 to 1125899906842623"]),
         ("storage.last_lba", 1 << 60, ["storage.last_lba=1152921504606846976", "first_lba=0 to"]),
