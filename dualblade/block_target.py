@@ -79,9 +79,15 @@ class BlockTarget:
         return None
 
     def close(self, *, in_doubt: bool = False) -> None:
-        if self.fd >= 0:
-            if not in_doubt:
+        try:
+            if self.fd >= 0 and not in_doubt:
                 self.deallocated = self._discard()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the device as it is, for whoever has written nothing to it; safe to call twice."""
+        if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 

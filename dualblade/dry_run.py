@@ -1,4 +1,4 @@
-"""What a run would write where, found without writing anything: every check of a real run is made."""
+"""What a run would write where, found without writing anything, by the checks that a real run begins with."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dualblade.extents import bind
 from dualblade.geometry import TensorId
 from dualblade.residency import knob_bytes, plan_residency
 from dualblade.storage_config import StorageConfig
+from dualblade.target import check_folder
 
 _FREE = "  free: nothing mounted, swapped to, stacked or stored on it, and no other run uses these blocks"
 
@@ -22,21 +23,28 @@ def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
         StorageError, ConfigurationError: the run would be refused, and why.
     """
     geometry, storage = run.geometry(), run.storage
+    direct = _direct_layers(run, budget_bytes)
+    tensors = [TensorId(layer, kind) for layer in direct for kind in ("k", "v")]
+    extents = bind([(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors], storage.lba_bytes)
+    file_bytes = sum(geometry.kpu_bytes(layer) for layer in range(geometry.n_layers) if layer not in direct)
+    raw_file = bool(direct) and storage.backend == "file"
+    check_folder(storage, file_bytes + (_span(storage, extents.size_bytes).stop if raw_file else 0), direct=raw_file)
+    yield f"{run.variant.name}: {geometry.n_layers} layers, {len(direct)} of them by the direct path"
+    yield f"  files in {storage.directory}: {file_bytes:,} bytes, removed at the end"
+    if direct:
+        how = f"in {len(extents.extents)} extents back to back"
+        yield from raw_writes(storage, extents.size_bytes, storage.chunk_bytes, how)
+    else:
+        yield "  nothing would be written raw"
+
+
+def _direct_layers(run: RunConfig, budget_bytes: int) -> list[int]:
+    geometry = run.geometry()
     in_flight_bytes = run.device.copy_threads * geometry.largest_tensor_bytes
     kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
     knob = knob_bytes(run.variant, budget_bytes, in_flight_bytes, kpu_bytes)
     layers = plan_residency(kpu_bytes, knob, run.variant.overflow).layers
-    direct = [layer for layer, path in enumerate(layers) if path == "direct"]
-    file_bytes = sum(kpu_bytes) - sum(kpu_bytes[layer] for layer in direct)
-    yield f"{run.variant.name}: {geometry.n_layers} layers, {len(direct)} of them by the direct path"
-    yield f"  files in {storage.directory}: {file_bytes:,} bytes, removed at the end"
-    if not direct:
-        yield "  nothing would be written raw"
-        return
-    tensors = [TensorId(layer, kind) for layer in direct for kind in ("k", "v")]
-    extents = bind([(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors], storage.lba_bytes)
-    how = f"in {len(extents.extents)} extents back to back"
-    yield from raw_writes(storage, extents.size_bytes, storage.chunk_bytes, how)
+    return [layer for layer, path in enumerate(layers) if path == "direct"]
 
 
 def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
@@ -47,17 +55,10 @@ def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: s
     """
     if storage.backend == "nvme":
         yield from _nvme(storage, size_bytes, chunk_bytes, how)
-        return
-    first_byte = storage.first_lba * storage.lba_bytes
-    written = f"bytes {first_byte:,} to {first_byte + size_bytes - 1:,}"
-    if storage.backend == "file":
-        yield f"  would write: {written} of a file in {storage.directory}, by O_DIRECT"
-        return
-    device = BlockTarget(storage, size_bytes)
-    device.close(in_doubt=True)  # nothing was written, so there is nothing to discard
-    yield f"  would overwrite: {written} of {device}, serial {storage.serial}, by O_DIRECT, {how}"
-    yield "  afterwards: these bytes are discarded where the device can, no other is touched"
-    yield _FREE
+    elif storage.backend == "block":
+        yield from _block(storage, size_bytes, how)
+    else:
+        yield f"  would write: {_words(_span(storage, size_bytes))} of a file in {storage.directory}, by O_DIRECT"
 
 
 def _nvme(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
@@ -77,3 +78,24 @@ def _nvme(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -
         yield _FREE
     finally:
         claim.close()
+
+
+def _block(storage: StorageConfig, size_bytes: int, how: str) -> Iterator[str]:
+    target = BlockTarget(storage, size_bytes)
+    try:
+        yield f"  device: {target}, serial {storage.serial}"
+        yield f"  would overwrite: {_words(_span(storage, size_bytes))} of it, by O_DIRECT, {how}"
+        yield "  afterwards: these bytes are discarded where the device can, no other is touched"
+        yield _FREE
+    finally:
+        target.release()
+
+
+def _span(storage: StorageConfig, size_bytes: int) -> range:
+    """Bytes of the file or device in which the extents lie."""
+    first_byte = storage.first_lba * storage.lba_bytes
+    return range(first_byte, first_byte + size_bytes)
+
+
+def _words(span: range) -> str:
+    return f"bytes {span.start:,} to {span.stop - 1:,}"

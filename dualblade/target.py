@@ -81,6 +81,31 @@ def open_target(storage: StorageConfig, size_bytes: int) -> Target:
     return FileTarget(storage, size_bytes)
 
 
+def check_folder(storage: StorageConfig, size_bytes: int, *, direct: bool) -> None:
+    """Refuse a folder that cannot hold `size_bytes` of a run's files, or has no direct I/O if they need it.
+
+    Nothing is written: what is opened gets no name and no byte. A folder that is not there yet is judged by the one
+    that it would be made in, and direct I/O of a file system without nameless files (NFS) by nobody but a run.
+
+    Raises:
+        StorageError, ConfigurationError: a run could not keep its files there.
+    """
+    directory = Path(storage.directory)
+    refuse_memory_file_system(directory)
+    folder = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o600)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise _cannot_create(directory, error) from None
+    else:
+        with open(fd, "rb"):
+            if direct:
+                check_direct(fd, f"a file in {directory}", storage.lba_bytes)
+    if size_bytes > _free_bytes(folder):
+        raise _cannot_reserve(size_bytes, directory, folder, os.strerror(errno.ENOSPC))
+
+
 class FileTarget:
     """One preallocated file without a name: the kernel takes its space back even if this process is killed."""
 
@@ -127,19 +152,31 @@ def _open_nameless(directory: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         path.unlink(missing_ok=True)
-        if error.errno == errno.EINVAL:
-            raise no_direct_io(directory) from None
-        raise StorageError(f"cannot create a file in storage.directory={directory}: {error.strerror}") from None
+        raise _cannot_create(directory, error) from None
     path.unlink()
     return fd
+
+
+def _cannot_create(directory: Path, error: OSError) -> StorageError:
+    if error.errno == errno.EINVAL:
+        return no_direct_io(directory)
+    return StorageError(f"cannot create a file in storage.directory={directory}: {error.strerror}")
 
 
 def _reserve(fd: int, directory: Path, size_bytes: int) -> None:
     try:
         os.posix_fallocate(fd, 0, max(size_bytes, 1))
     except OSError as error:
-        free = os.statvfs(directory)
-        raise StorageError(
-            f"cannot reserve {size_bytes:,} bytes in storage.directory={directory}: {error.strerror} "
-            f"({free.f_bavail * free.f_frsize:,} bytes free); free some space, choose another folder or a larger scale"
-        ) from None
+        raise _cannot_reserve(size_bytes, directory, directory, str(error.strerror)) from None
+
+
+def _cannot_reserve(size_bytes: int, directory: Path, folder: Path, reason: str) -> StorageError:
+    return StorageError(
+        f"cannot reserve {size_bytes:,} bytes in storage.directory={directory}: {reason} "
+        f"({_free_bytes(folder):,} bytes free); free some space, choose another folder or a larger scale"
+    )
+
+
+def _free_bytes(folder: Path) -> int:
+    state = os.statvfs(folder)
+    return state.f_bavail * state.f_frsize
