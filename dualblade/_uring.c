@@ -549,6 +549,7 @@ unsigned db_ring_close(struct db_ring *ring)
         return ring->in_flight;
     while (ring->first)
         forget(ring, ring->first);
+    io_uring_unregister_files(&ring->uring); /* the kernel ends a ring later on, and would hold the device till then */
     io_uring_queue_exit(&ring->uring);
     release(ring);
     return 0;
