@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 from collections.abc import Sequence
@@ -33,10 +34,7 @@ def register_resolvers() -> None:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed configuration as plain data, without Hydra's own section."""
-    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    values = OmegaConf.to_container(ours, resolve=True, throw_on_missing=True)
-    assert isinstance(values, dict)
-    return {str(key): value for key, value in values.items()}
+    return {str(key): _plain(value) for key, value in config.items() if key != "hydra"}
 
 
 def in_rounds(words: Sequence[str]) -> list[str]:
@@ -60,14 +58,14 @@ def compose_points(overrides: Sequence[str]) -> list[dict[str, Any]]:
     if parts := all_experiments.parts(overrides):
         return [config for part in parts for config in compose_points(part)]
     register_resolvers()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        fixed = [override for override in overrides if not _parse(override).is_sweep_override()]
-        config = compose("config", fixed, return_hydra_config=True)
-        if config.hydra.mode != RunMode.MULTIRUN and len(fixed) == len(overrides):
-            return [plain(config)]
-        config.hydra.overrides.task = in_rounds(overrides)
-        composed = functools.cache(lambda *choices: compose("config", list(choices)))
-        return [_with_values(composed(*choices), values) for choices, values in map(_split, _combinations(config))]
+    composed = functools.cache(lambda *choices: copy.deepcopy(_composed(*choices)))
+    fixed = [override for override in overrides if not _parse(override).is_sweep_override()]
+    choices, values = _split(fixed)
+    config = _set(composed(*choices), values)
+    if config.hydra.mode != RunMode.MULTIRUN and len(fixed) == len(overrides):
+        return [plain(config)]
+    config.hydra.overrides.task = in_rounds(overrides)
+    return [plain(_set(composed(*choices), values)) for choices, values in map(_split, _combinations(config))]
 
 
 def _combinations(config: DictConfig) -> list[list[str]]:
@@ -78,17 +76,34 @@ def _combinations(config: DictConfig) -> list[list[str]]:
     return points
 
 
-def _split(overrides: list[str]) -> tuple[list[str], list[str]]:
-    """Choices of configuration files, and values set on top: composing takes 80 ms, setting a value none."""
-    values = [item for item in overrides if item[0] not in "+~" and not (CONF / item.partition("=")[0]).is_dir()]
-    return [item for item in overrides if item not in values], values
+def _plain(value: Any) -> Any:
+    if not OmegaConf.is_config(value):
+        return value
+    return OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
 
 
-def _with_values(composed: DictConfig, values: list[str]) -> dict[str, Any]:
-    """In place: a copy takes as long as all the rest, and every point of a sweep sets the same keys."""
+@functools.cache
+def _composed(*choices: str) -> DictConfig:
+    """What Hydra composes of a choice of configuration files, its own section included; takes 70 ms."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", list(choices), return_hydra_config=True)
+
+
+def _split(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What Hydra has to compose, which are choices of files and its own settings, and values that are set on top."""
+    values = [override for override in overrides if _is_value(override.partition("=")[0])]
+    return [override for override in overrides if override not in values], values
+
+
+def _is_value(key: str) -> bool:
+    return not (set(key) & set("+~@") or key.startswith("hydra") or (CONF / key).is_dir())
+
+
+def _set(config: DictConfig, values: Sequence[str]) -> DictConfig:
+    """In place: a copy takes longer than all the rest, and every point of a sweep sets the same keys."""
     for override in map(_parse, values):
-        OmegaConf.update(composed, override.key_or_group, override.value())
-    return plain(composed)
+        OmegaConf.update(config, override.key_or_group, override.value())
+    return config
 
 
 @functools.cache
