@@ -56,8 +56,9 @@ def gb_per_s(io: DeviceIO, kind: RequestKind) -> float:
     left to do. Not a number without requests.
     """
     requests, commands = io.requests_of(kind), io.commands_of(kind)
-    spans = requests.groupby("iteration").agg(begin=("storage_start_ns", "min"), end=("storage_end_ns", "max"))
-    return commands["bytes"].sum() / (spans["end"] - spans["begin"]).sum() if len(spans) else float("nan")
+    iterations = requests.groupby("iteration")
+    spans_ns = iterations["storage_end_ns"].max() - iterations["storage_start_ns"].min()
+    return commands["bytes"].sum() / spans_ns.sum() if len(spans_ns) else float("nan")
 
 
 def utilisation(io: DeviceIO, kind: RequestKind, device_gb_per_s: float) -> float:
@@ -69,8 +70,8 @@ def utilisation(io: DeviceIO, kind: RequestKind, device_gb_per_s: float) -> floa
     return gb_per_s(io, kind) / device_gb_per_s
 
 
-def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> pd.DataFrame:
-    """One row per sequential run: columns of `stream`, commands, bytes.
+def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> pd.Series:
+    """Bytes of each sequential run.
 
     A run is as many commands of one stream as follow each other, in the order of issue, in one direction, each
     beginning where the one before ended. The stream is what is looked at: the device (what its flash sees), one of its
@@ -78,11 +79,9 @@ def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",))
     going on).
     """
     keys = list(dict.fromkeys(["device", *stream, "op"]))
-    ordered = commands.sort_values("issue_ns", kind="stable")
-    begins = (~_follows(ordered, keys)).astype(np.int64)
-    number = begins.groupby([ordered[key] for key in keys], observed=True).cumsum()
-    runs = ordered.assign(run=number).groupby([*keys, "run"], observed=True)["bytes"].agg(commands="size", bytes="sum")
-    return runs.reset_index()
+    by_stream = commands.dropna(subset=keys).sort_values([*keys, "issue_ns"])
+    begins = ~_follows(by_stream, keys)
+    return by_stream["bytes"].groupby(begins.cumsum()).sum()
 
 
 def _follows(ordered: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
@@ -105,7 +104,7 @@ def in_order(commands: pd.DataFrame, stream: Sequence[str] = ("device", "queue")
 
 def kb_per_run(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> float:
     """Mean length of a sequential run in KB (1000 bytes); see `sequential_runs`."""
-    return float(sequential_runs(commands, stream)["bytes"].mean() / KB)
+    return float(sequential_runs(commands, stream).mean() / KB)
 
 
 def effective_queues(commands: pd.DataFrame) -> float:
