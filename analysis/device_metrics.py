@@ -7,17 +7,18 @@ decode iteration counts in none of them (analysis/device_io.py).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from analysis import intervals
-from analysis.device_io import KINDS, DeviceIO, RequestKind
+from analysis.device_io import KINDS, DeviceIO, RequestKind, load_device_io
 
 NS_PER_US, NS_PER_MS, NS_PER_S = 10**3, 10**6, 10**9
 KB = 10**3
-UNKNOWN_RATES = {"read": float("nan"), "write": float("nan")}
 DEPTH_BINS = (1, 2, 4, 8, 16, 32, 64)  # lower ends; the last is open
 
 
@@ -61,13 +62,13 @@ def gb_per_s(io: DeviceIO, kind: RequestKind) -> float:
     return commands["bytes"].sum() / spans_ns.sum() if len(spans_ns) else float("nan")
 
 
-def utilisation(io: DeviceIO, kind: RequestKind, device_gb_per_s: float) -> float:
-    """Share of the device's own rate that a request kind got out of it: `gb_per_s` over `device_gb_per_s`.
+def utilisation(moved_gb_per_s: float, device_gb_per_s: float) -> float:
+    """Share of the device's own rate that a request kind got out of it, by its `gb_per_s`.
 
     The device's own rate, in GB/s of the kind's direction, is what fio measured on the same testbed and storage
     (traced.with_device_rates); not a number where it is not known. Above 1 where a run was faster than fio.
     """
-    return gb_per_s(io, kind) / device_gb_per_s
+    return moved_gb_per_s / device_gb_per_s
 
 
 def sequential_runs(commands: pd.DataFrame, stream: Sequence[str] = ("device",)) -> pd.Series:
@@ -151,11 +152,18 @@ def _moved_until(edges: np.ndarray, begin: np.ndarray, end: np.ndarray, rate: np
     return np.interp(edges, times, moved) if len(times) else np.zeros(len(edges))
 
 
-def device_metrics(io: DeviceIO, device_gb_per_s: Mapping[str, float] = UNKNOWN_RATES) -> dict[str, float]:
-    """All of the above as one flat record of a run, by request kind where they have one: `busy_rate.decode_read`.
+@functools.lru_cache(maxsize=256)
+def metrics_of(run_dir: Path) -> Mapping[str, float]:
+    """The metrics of a run's trace, which several claims and a figure look at.
 
-    `device_gb_per_s` is the device's own rate by direction ("read", "write"), not a number where it is not known.
+    Raises:
+        ResultsError: the trace cannot be used.
     """
+    return device_metrics(load_device_io(run_dir))
+
+
+def device_metrics(io: DeviceIO) -> dict[str, float]:
+    """All of a trace's own metrics as one flat record, by request kind where they have one: `busy_rate.decode_read`."""
     record: dict[str, float] = {}
     for kind in KINDS:
         name, commands, requests = f"{kind.phase}_{kind.op}", io.commands_of(kind), io.requests_of(kind)
@@ -163,7 +171,6 @@ def device_metrics(io: DeviceIO, device_gb_per_s: Mapping[str, float] = UNKNOWN_
             f"commands.{name}": len(commands),
             f"busy_rate.{name}": busy_rate(io, kind),
             f"gb_per_s.{name}": gb_per_s(io, kind),
-            f"utilisation.{name}": utilisation(io, kind, device_gb_per_s[kind.op]),
             f"kb_per_run_device.{name}": kb_per_run(commands),
             f"kb_per_run_queue.{name}": kb_per_run(commands, ("device", "queue")),
             f"in_order.{name}": in_order(commands),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
 from analysis.caption import trace_note, trace_provenance
-from analysis.device_io import KINDS, load_device_io
-from analysis.device_metrics import device_metrics
+from analysis.device_io import KINDS
+from analysis.device_metrics import metrics_of, utilisation
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results
 from analysis.selection import Selection, split_by_ssd
@@ -23,7 +24,7 @@ LATENCIES = {"request_ms": "Request (ms)", "command_us": "Command (us)"}
 BUSY, UTILISATION = "busy_rate", "utilisation"
 MEASURES = (
     *(f"{name}.{value}" for name in (*LATENCIES, "us_per_kb") for value in ("mean", "p50", "p99")),
-    *(BUSY, "gb_per_s", UTILISATION),
+    *(BUSY, "gb_per_s"),
 )
 DEVICE_RATE = "device_gb_per_s"
 NOT_MEASURED = "not measured"
@@ -75,13 +76,10 @@ def _medians(data: pd.DataFrame) -> pd.DataFrame:
             "ssd": ssd,
             "request": kind.label,
             "variant": run["config.variant.name"],
-            **_of_kind(record, f"{kind.phase}_{kind.op}"),
-            DEVICE_RATE: rates[kind.op],
+            **_of_kind(metrics_of(run["folder"]), f"{kind.phase}_{kind.op}", run[RATE.format(kind.op)]),
         }
         for ssd, runs in split_by_ssd(data)
         for _, run in runs.iterrows()
-        for rates in [{op: run[RATE.format(op)] for op in ("read", "write")}]
-        for record in [device_metrics(load_device_io(run["folder"]), rates)]
         for kind in KINDS
     ]
     keys = ["ssd", "request", "variant"]
@@ -159,8 +157,10 @@ def _rows(variants: dict[str, Look]) -> list[tuple[str, Look, float]]:
     ]
 
 
-def _of_kind(record: dict[str, float], kind: str) -> dict[str, float]:
-    return {measure: record[_inserted(measure, kind)] for measure in MEASURES}
+def _of_kind(record: Mapping[str, float], kind: str, device_gb_per_s: float) -> dict[str, float]:
+    measured = {measure: record[_inserted(measure, kind)] for measure in MEASURES}
+    used = utilisation(measured["gb_per_s"], device_gb_per_s)
+    return {**measured, UTILISATION: used, DEVICE_RATE: device_gb_per_s}
 
 
 def _inserted(measure: str, kind: str) -> str:

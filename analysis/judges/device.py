@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pandas as pd
 from analysis.change import TURN, VARIANT, changes
 from analysis.claims import Claim, Finding, Untestable, graded
 from analysis.device_io import has_device_io, load_device_io
-from analysis.device_metrics import by_depth, device_metrics
+from analysis.device_metrics import by_depth, metrics_of
 from analysis.documents import ResultsError
 from analysis.evidence import LAYERS, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent, share
@@ -166,16 +165,11 @@ def _metrics(folder: Path, kinds: Collection[str]) -> dict[str, float]:
     Raises:
         ResultsError: it cannot be used, or no command of one of `kinds` was seen, or known as one.
     """
-    metrics = _all_metrics(folder)
+    metrics = metrics_of(folder)
     for kind in kinds:
         if not metrics[f"commands.{kind}"]:
             raise ResultsError(f"the trace in {folder} has no command that belongs to a {kind.replace('_', ' ')}")
     return metrics
-
-
-@functools.lru_cache(maxsize=256)
-def _all_metrics(folder: Path) -> dict[str, float]:
-    return device_metrics(load_device_io(folder))
 
 
 def _change(runs: pd.DataFrame, metric: str) -> pd.Series:
