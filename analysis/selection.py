@@ -154,13 +154,24 @@ def largest(
     Among groups with as many points: a `preferred` one, then the one with most runs, then the newest. Of its runs,
     only those `at_one_link_rate`.
     """
-    values = as_text(runs[columns])
-    groups = [runs.loc[index] for index in values.groupby(columns).groups.values()]
-    groups.sort(key=lambda group: _rank(group, axes, preferred(group)), reverse=True)
-    reference = values.loc[groups[0].index[0]]
-    others = tuple(_describe(group, axes[0], values.loc[group.index[0]], reference) for group in groups[1:])
-    chosen = at_one_link_rate(groups[0], axes)
+    groups = [(values, runs.loc[members]) for values, members in sorted(_by_values(runs, columns).items())]
+    groups.sort(key=lambda group: _rank(group[1], axes, preferred(group[1])), reverse=True)
+    (reference, first), *rest = groups
+    others = tuple(_describe(group, axes[0], columns, values, reference) for values, group in rest)
+    chosen = at_one_link_rate(first, axes)
     return Selection(chosen.runs, chosen.left_out + others)
+
+
+def _by_values(runs: pd.DataFrame, columns: list[str]) -> dict[tuple[str, ...], list[str]]:
+    """Names of runs by the values that they share, as text; missing is a value, too."""
+    texts = [
+        [str(value) if known else "None" for value, known in zip(runs[name].tolist(), runs[name].notna(), strict=True)]
+        for name in columns
+    ]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for run, values in zip(runs.index, zip(*texts, strict=True), strict=True):
+        groups.setdefault(values, []).append(run)
+    return groups
 
 
 def as_text(values: pd.DataFrame) -> pd.DataFrame:
@@ -195,10 +206,13 @@ def _rank(group: pd.DataFrame, axes: tuple[str, ...], preferred: bool) -> tuple[
     return points, preferred, len(group), str(group.get("environment.started_at", pd.Series("")).max())
 
 
-def _describe(group: pd.DataFrame, subject: str, values: pd.Series, reference: pd.Series) -> str:
+def _describe(
+    group: pd.DataFrame, subject: str, columns: list[str], values: tuple[str, ...], reference: tuple[str, ...]
+) -> str:
     differing = [
-        f"{column.removeprefix('config.').removeprefix('environment.')}={values[column].removesuffix('.0')}"
-        for column in values.index[values != reference]
+        f"{column.removeprefix('config.').removeprefix('environment.')}={value.removesuffix('.0')}"
+        for column, value, usual in zip(columns, values, reference, strict=True)
+        if value != usual
     ]
     names = ", ".join(sorted(group[subject].unique()))
     return f"{len(group)} {'run' if len(group) == 1 else 'runs'} of {names} with {', '.join(differing)}"

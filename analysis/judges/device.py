@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -159,7 +159,7 @@ def _with_metrics(runs: pd.DataFrame, kinds: Collection[str]) -> tuple[pd.DataFr
     return runs.loc[list(records)].join(frame), broken
 
 
-def _metrics(folder: Path, kinds: Collection[str]) -> dict[str, float]:
+def _metrics(folder: Path, kinds: Collection[str]) -> Mapping[str, float]:
     """Metrics of a trace.
 
     Raises:
