@@ -67,6 +67,7 @@ $(VENV)/.kernel: $(VENV)/.packages
 	$(PY) -m experiments.kernel
 	@touch $@
 
-$(VENV)/.native: $(VENV)/.packages dualblade/_uring_build.py $(addprefix dualblade/,_clock.c _clock.h _uring.c _uring.h)
+$(VENV)/.native: $(VENV)/.packages dualblade/_uring_build.py \
+		$(addprefix dualblade/,_clock.c _clock.h _pages.c _pages.h _uring.c _uring.h)
 	$(PY) dualblade/_uring_build.py
 	@touch $@

@@ -10,12 +10,12 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 
 ffibuilder = FFI()
-for header in ("_clock.h", "_uring.h"):
+for header in ("_clock.h", "_pages.h", "_uring.h"):
     ffibuilder.cdef(re.sub(r"/\*.*?\*/", "", (HERE / header).read_text(), flags=re.DOTALL))
 ffibuilder.set_source(
     "dualblade._uring_native",
-    '#include <stdint.h>\n#include "_clock.h"\n#include "_uring.h"',
-    sources=["dualblade/_clock.c", "dualblade/_uring.c"],
+    '#include <stdint.h>\n#include "_clock.h"\n#include "_pages.h"\n#include "_uring.h"',
+    sources=["dualblade/_clock.c", "dualblade/_pages.c", "dualblade/_uring.c"],
     include_dirs=["dualblade"],
     libraries=["uring"],
     extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],

@@ -85,7 +85,7 @@ def test_the_direct_path_leaves_nothing_in_the_page_cache_and_evict_takes_everyt
         path = open_path(name, geometry, disk_path)
         path.write(tensor, rows, buffer, 0)
         path.read(tensor, rows, buffer, 0)
-        fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[tensor]
+        fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[tensor].fd
         resident[name] = mincore_bytes(fd, geometry.tensor_bytes(tensor))
         assert resident_bytes(fd) == resident[name]
         if isinstance(path, NvmeDirect):
@@ -108,7 +108,7 @@ def test_space_is_reserved_before_the_start_and_given_back_at_the_end(disk_path:
 
     for name in ("direct", "mmap"):
         path = open_path(name, geometry, disk_path)
-        fds = [path.target.fd] if isinstance(path, NvmeDirect) else list(path._files.values())
+        fds = [path.target.fd] if isinstance(path, NvmeDirect) else [file.fd for file in path._files.values()]
         assert sum(os.fstat(fd).st_blocks for fd in fds) * 512 >= geometry.working_set_bytes
         assert list(disk_path.iterdir()) == []  # a killed process leaves nothing behind either
         path.close()

@@ -65,7 +65,7 @@ def test_a_byte_changed_on_storage_ends_generation(make_cache: MakeCache, varian
             assert kv.store is not None
             kv.store.synchronize()
             (path,) = kv.store.paths.values()
-            fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[TensorId(0, "k")]  # type: ignore[attr-defined]
+            fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[TensorId(0, "k")].fd  # type: ignore[attr-defined]
             with open(f"/proc/self/fd/{fd}", "r+b") as file:
                 byte = file.read(1)
                 file.seek(0)

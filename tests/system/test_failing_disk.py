@@ -1,0 +1,106 @@
+"""The page-cache path on a real file system whose disk fails: an error says so, no other bytes are served."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dualblade.errors import StorageError
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.page_cache import PageCache
+from dualblade.pinned import PinnedBuffer
+from dualblade.storage_config import StorageConfig
+from dualblade.units import MIB
+
+GEOMETRY = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1024)
+K, _ = GEOMETRY.tensors()
+ROW_BYTES = GEOMETRY.row_bytes(K)
+ROWS = range(1000)
+
+
+@dataclasses.dataclass
+class Disk:
+    """A file system on an image that lies in a memory of limited size."""
+
+    folder: Path
+    image: Path
+
+    def refuse_reads(self) -> None:
+        os.truncate(self.image, MIB)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    memory, folder = tmp_path / "memory", tmp_path / "folder"
+    with contextlib.ExitStack() as stack:
+        for point in (memory, folder):
+            point.mkdir()
+        run("mount", "-t", "tmpfs", "-o", "size=32m", "none", memory)
+        stack.callback(undo, "umount", memory)
+        image = memory / "image"
+        with open(image, "wb") as file:
+            file.truncate(64 * MIB)
+        run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "nodiscard", image)
+        device = run("losetup", "--find", "--show", image)
+        stack.callback(undo, "losetup", "--detach", device)
+        run("mount", "-o", "errors=continue", device, folder)
+        stack.callback(undo, "umount", folder)
+        yield Disk(folder, image)
+
+
+def undo(*command: str | Path) -> None:
+    subprocess.run([str(word) for word in command], check=True)
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no disk can be made to fail here: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@pytest.fixture(params=["mmap", "rw"])
+def path(request: pytest.FixtureRequest, disk: Disk) -> Iterator[PageCache]:
+    path = PageCache(GEOMETRY, [0], StorageConfig("test", str(disk.folder), page_cache_io=request.param), evict=False)
+    yield path
+    path.close()
+
+
+@pytest.fixture
+def buffer() -> PinnedBuffer:
+    return PinnedBuffer(GEOMETRY.tensor_bytes(K))
+
+
+def write_back_and_drop(path: PageCache, tensor: TensorId) -> None:
+    """As the kernel does by itself."""
+    other = os.open(f"/proc/self/fd/{path._files[tensor].fd}", os.O_RDWR)
+    with contextlib.suppress(OSError):
+        os.fsync(other)
+    os.posix_fadvise(other, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(other)
+
+
+def test_a_read_that_fails_is_an_error_and_not_the_end_of_the_process(
+    disk: Disk, path: PageCache, buffer: PinnedBuffer
+) -> None:
+    path.write(K, ROWS, buffer, 0)
+    write_back_and_drop(path, K)
+    disk.refuse_reads()
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"cannot read the file of layer 0 K in .*: Input/output error"):
+            path.read(K, ROWS, buffer, 0)
+    with pytest.raises(StorageError, match=r"cannot write the file of layer 0 K in .*: Input/output error"):
+        path._files[K].write(100 * ROW_BYTES + 100, buffer.data[:100])  # the rest of that page has to be read first
+
+
+def test_a_file_cut_short_is_an_error(path: PageCache, buffer: PinnedBuffer) -> None:
+    path.write(K, ROWS, buffer, 0)
+    os.truncate(f"/proc/self/fd/{path._files[K].fd}", 10 * ROW_BYTES)
+    with pytest.raises(StorageError, match=r"layer 0 K in .*: it ends at byte 40,960: is another program"):
+        path.read(K, ROWS, buffer, 0)
