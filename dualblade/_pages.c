@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "_pages.h"
+
+#define BEYOND_ANY_FILE (INT64_MAX / 2)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sigaction previous;
@@ -97,4 +100,10 @@ void db_unguard(struct db_guard *guard)
         place = &(*place)->next;
     *place = guard->next;
     unlock();
+}
+
+/* It waits for the pages of a range, so it is asked about one that has none. */
+int db_write_back_error(int fd)
+{
+    return sync_file_range(fd, BEYOND_ANY_FILE, 1, SYNC_FILE_RANGE_WAIT_BEFORE) ? -errno : 0;
 }

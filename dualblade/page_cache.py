@@ -60,7 +60,7 @@ class PageCache:
         """Copy rows from the buffer into the file's pages.
 
         Raises:
-            StorageError: storage failed.
+            StorageError: storage failed, be it now or in writing back earlier rows.
         """
         file = self._files[tensor]
         file.write(*self._place(tensor, rows, buffer))
@@ -70,14 +70,16 @@ class PageCache:
         """Copy rows from the file's pages into the buffer; the kernel reads in those that it no longer holds.
 
         Raises:
-            StorageError: storage failed.
+            StorageError: storage failed, be it now or in writing back earlier rows.
         """
         file = self._files[tensor]
         file.read(*self._place(tensor, rows, buffer))
         self._finish(file, thread, dirty=False)
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
-        """Nothing to do: rows beyond `n_rows` are overwritten in place."""
+        """Rows beyond `n_rows` are overwritten in place."""
+        if n_rows == 0:
+            self._files[tensor].renew()
 
     def _place(self, tensor: TensorId, rows: range, buffer: PinnedBuffer) -> tuple[int, torch.Tensor]:
         row_bytes = self._geometry.row_bytes(tensor)
@@ -88,6 +90,7 @@ class PageCache:
             tally = self.evictions.setdefault(thread, Eviction())
             tally.asked_bytes += resident_bytes(file.fd)
             tally.left_bytes += file.evict(dirty=dirty)
+        file.check()
 
     @property
     def eviction(self) -> Eviction:

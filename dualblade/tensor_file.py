@@ -1,16 +1,22 @@
-"""One tensor's file: bytes go to and from its pages in the page cache, which the kernel writes back when it likes."""
+"""One tensor's file: bytes go to and from its pages in the page cache, which the kernel writes back when it likes.
+
+A page that could not be written back leaves the cache like any other, and is read as zeros then. The kernel tells so to
+those who ask, once: whoever has read asks before the bytes are used.
+"""
 
 from __future__ import annotations
 
 import errno
 import mmap
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from dualblade._uring_native import lib
 from dualblade.errors import StorageError
 from dualblade.fault_guard import FaultGuard
 from dualblade.geometry import TensorId
@@ -28,6 +34,8 @@ class TensorFile:
     def __init__(self, directory: Path, tensor: TensorId, size_bytes: int, io: Literal["mmap", "rw"]) -> None:
         self._name = f"the file of {tensor} in storage.directory={directory}"
         self._copy: Callable[[int, int, torch.Tensor, bool], None] = _copy_mapped if io == "mmap" else _copy_rw
+        self._lost = 0  # the errno of a write-back
+        self._asking = threading.Lock()  # the answer is remembered before another thread asks, and is told nothing
         self.fd = _create(directory, tensor, size_bytes)
 
     def write(self, offset_bytes: int, staged: torch.Tensor) -> None:
@@ -56,15 +64,32 @@ class TensorFile:
                 break
         return left_bytes
 
+    def check(self) -> None:
+        """Raise if any page could not be written back since the file was made, or since it was last renewed."""
+        with self._asking:
+            self._lost = -lib.db_write_back_error(self.fd) or self._lost
+        if self._lost:
+            raise StorageError(
+                f"the kernel could not write back {self._name} ({os.strerror(self._lost)}), so tokens in it are lost; "
+                "see the kernel log, and free some space or choose another folder"
+            )
+
+    def renew(self) -> None:
+        """What was lost is not needed any more: all that will be read is written anew."""
+        with self._asking:
+            lib.db_write_back_error(self.fd)
+            self._lost = 0
+
     def close(self) -> None:
         """Close the file, which gives back its pages and its space."""
         os.close(self.fd)
 
     def _write_back(self) -> None:
-        try:
-            os.fdatasync(self.fd)
-        except OSError as error:
-            raise self._failure("write back", error) from None
+        with self._asking:
+            try:
+                os.fdatasync(self.fd)
+            except OSError as error:
+                self._lost = error.errno or errno.EIO
 
     def _failure(self, op: str, error: OSError) -> StorageError:
         return StorageError(f"cannot {op} {self._name}: {error.strerror}; see the kernel log, or choose another folder")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
@@ -19,7 +20,7 @@ from dualblade.storage_config import StorageConfig
 from dualblade.units import MIB
 
 GEOMETRY = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1024)
-K, _ = GEOMETRY.tensors()
+K, V = GEOMETRY.tensors()
 ROW_BYTES = GEOMETRY.row_bytes(K)
 ROWS = range(1000)
 
@@ -31,8 +32,21 @@ class Disk:
     folder: Path
     image: Path
 
+    def refuse_writes(self) -> None:
+        """The image gets no more space: blocks that were never written cannot be."""
+        with contextlib.suppress(OSError), open(self._filler, "wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+
+    def take_writes(self) -> None:
+        self._filler.unlink()
+
     def refuse_reads(self) -> None:
         os.truncate(self.image, MIB)
+
+    @property
+    def _filler(self) -> Path:
+        return self.image.with_name("filler")
 
 
 @pytest.fixture
@@ -77,13 +91,49 @@ def buffer() -> PinnedBuffer:
     return PinnedBuffer(GEOMETRY.tensor_bytes(K))
 
 
+def filled(buffer: PinnedBuffer) -> torch.Tensor:
+    """Random rows in the buffer, and a copy of them."""
+    buffer.data.random_(1, 256)
+    return buffer.data[: len(ROWS) * ROW_BYTES].clone()
+
+
 def write_back_and_drop(path: PageCache, tensor: TensorId) -> None:
-    """As the kernel does by itself."""
+    """As the kernel does by itself. What it failed to write, it tells this opening of the file, and the path's own."""
     other = os.open(f"/proc/self/fd/{path._files[tensor].fd}", os.O_RDWR)
     with contextlib.suppress(OSError):
         os.fsync(other)
     os.posix_fadvise(other, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(other)
+
+
+def test_rows_that_were_never_written_back_are_not_served_as_zeros(
+    disk: Disk, path: PageCache, buffer: PinnedBuffer
+) -> None:
+    kept = filled(buffer)
+    path.write(K, ROWS, buffer, 0)
+    write_back_and_drop(path, K)
+    filled(buffer)
+    disk.refuse_writes()
+    path.write(V, ROWS, buffer, 0)
+    write_back_and_drop(path, V)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"could not write back the file of layer 0 V .*tokens in it are lost"):
+            path.read(V, ROWS, buffer, 0)
+    with pytest.raises(StorageError, match="could not write back"):
+        path.write(V, range(1000, 1001), buffer, 0)
+    path.read(K, ROWS, buffer, 0)
+    assert torch.equal(buffer.data[: len(kept)], kept)
+
+    disk.take_writes()
+    path.crop(V, 500, buffer, 0)
+    with pytest.raises(StorageError, match="could not write back"):
+        path.read(V, range(500), buffer, 0)
+    path.crop(V, 0, buffer, 0)
+    kept = filled(buffer)
+    path.write(V, ROWS, buffer, 0)
+    write_back_and_drop(path, V)
+    path.read(V, ROWS, buffer, 0)
+    assert torch.equal(buffer.data[: len(kept)], kept)
 
 
 def test_a_read_that_fails_is_an_error_and_not_the_end_of_the_process(
