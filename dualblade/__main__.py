@@ -86,8 +86,15 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
     device = model.device if model else torch.device("cuda" if config.device.link == "cuda" else "cpu")
     link = open_link(config.device, device)
     ahead = config.device.read_ahead if config.variant.pipeline == "overlap_full" else None
-    threads = config.device.copy_threads
-    with KVStore(geometry, config.storage, device=device, copy_threads=threads, link=link, read_ahead=ahead) as store:
+    with KVStore(
+        geometry,
+        config.storage,
+        device=device,
+        copy_threads=config.device.copy_threads,
+        link=link,
+        read_ahead=ahead,
+        keep_log=True,
+    ) as store:
         workload = model.start(store, config) if model else Replay(store, config)
         prepare_log()
         startup_s = seconds_since_start()

@@ -1,4 +1,4 @@
-"""The ledger of a store: what has been written completely, what its bytes were, and every operation with its times."""
+"""The ledger of a store: what has been written completely, what its bytes were, and, in a run, every operation."""
 
 from __future__ import annotations
 
@@ -47,10 +47,14 @@ class Stopwatch:
 
 
 class Ledger:
-    """Guards reads by what was written, and keeps the list of operations; its threads enter different tensors."""
+    """Guards reads by what was written; its threads enter different tensors.
 
-    def __init__(self, geometry: KVGeometry, *, checksum: bool) -> None:
+    With `keep_log` it lists all operations, some 500 bytes each; there are four for each layer and token.
+    """
+
+    def __init__(self, geometry: KVGeometry, *, checksum: bool, keep_log: bool) -> None:
         self.operations: list[Operation] = []
+        self._keep_log = keep_log
         self._geometry = geometry
         self._readable = ReadableRows(geometry)
         self._checksums = Checksums(geometry) if checksum else None
@@ -81,6 +85,8 @@ class Ledger:
         self._readable.crop(tensor, n_rows)
 
     def _log(self, transfer: Transfer, thread: int, op: Op, watch: Stopwatch) -> None:
+        if not self._keep_log:
+            return
         tensor, rows = transfer.tensor, transfer.rows
         self.operations.append(
             Operation(

@@ -33,9 +33,13 @@ class Breakdown:
 
 
 class Activity:
-    """When the store was called and when it made its caller wait, CLOCK_MONOTONIC nanoseconds; one caller's thread."""
+    """When the store was called and when it made its caller wait, CLOCK_MONOTONIC nanoseconds; one caller's thread.
 
-    def __init__(self) -> None:
+    `keep=False`: nobody will ask, and nothing is kept.
+    """
+
+    def __init__(self, *, keep: bool = True) -> None:
+        self._keep = keep
         self.calls: list[Interval] = []
         self.waits: dict[Op, list[Interval]] = {"read": [], "write": []}
         self._depth = 0
@@ -49,7 +53,7 @@ class Activity:
             yield
         finally:
             self._depth -= 1
-            if not self._depth:
+            if self._keep and not self._depth:
                 self.calls.append((start_ns, time.monotonic_ns()))
 
     @contextlib.contextmanager
@@ -59,7 +63,8 @@ class Activity:
         try:
             yield
         finally:
-            self.waits[op].append((start_ns, time.monotonic_ns()))
+            if self._keep:
+                self.waits[op].append((start_ns, time.monotonic_ns()))
 
 
 class PhaseTimes:

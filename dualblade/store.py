@@ -40,9 +40,10 @@ QUEUED_STORES = 4
 class KVStore:
     """The KV cache of one model on storage.
 
-    Making it allocates and touches all memory it will ever need; `bind` then plans residency within the budget that is
-    left, and reserves the space. Layers are used in order: `fetch(layer)` gives the tokens so far and starts loading
-    the next layer, `append(layer, k, v)` adds new ones.
+    Making it allocates and touches all memory it will ever need, except for what `keep_log` asks for: `operations` and
+    `activity`, which grow with every token. `bind` then plans residency within the budget that is left, and reserves
+    the space. Layers are used in order: `fetch(layer)` gives the tokens so far and starts loading the next layer,
+    `append(layer, k, v)` adds new ones.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class KVStore:
         copy_threads: int = 2,
         link: Link | None = None,
         read_ahead: ReadAheadConfig | None = None,
+        keep_log: bool = False,
     ) -> None:
         require(copy_threads >= 1, f"copy_threads={copy_threads}", "1 or more")
         self.geometry = geometry
@@ -61,12 +63,12 @@ class KVStore:
         self.device = torch.device(device)
         self.link = link or link_to(self.device)
         self.moment = Moment()
-        self.activity = Activity()
+        self.activity = Activity(keep=keep_log)
         self.policy: Policy = Fixed("none")
         self.lengths = [0] * geometry.n_layers
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
-        self._ledger = Ledger(geometry, checksum=storage.checksum)
+        self._ledger = Ledger(geometry, checksum=storage.checksum, keep_log=keep_log)
         self._stores: deque[Future[None]] = deque()
         with contextlib.ExitStack() as undo:
             undo.callback(self.link.close)
@@ -235,7 +237,7 @@ class KVStore:
 
     @property
     def operations(self) -> list[Operation]:
-        """Everything done so far, in the order of completion."""
+        """Everything done so far, in the order of completion; nothing without `keep_log`."""
         return self._ledger.operations
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class Clocked(Replay):
 def test_the_parts_of_a_phase_add_up_to_its_time_on_another_clock(variant: str, disk_path: Path) -> None:
     config = RunConfig(VARIANTS[variant], MODEL, WORKLOAD, StorageConfig("file", str(disk_path)), LINK)
     geometry = config.geometry()
-    with KVStore(geometry, config.storage, link=open_link(LINK, torch.device("cpu"))) as store:
+    with KVStore(geometry, config.storage, link=open_link(LINK, torch.device("cpu")), keep_log=True) as store:
         store.bind(config.variant, geometry.working_set_bytes // 2)
         replay = Clocked(store, config)
         phases = replay.run(lambda phase, done, of: None).breakdown(store.activity, store.operations)

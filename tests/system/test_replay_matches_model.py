@@ -58,7 +58,7 @@ def test_the_operations_of_a_model_are_those_of_its_replay(
     b_pc_bytes = int(0.6 * model.geometry.working_set_bytes + passing_bytes / 0.95)
     logs = []
     for start in (model.start, Replay):
-        with KVStore(model.geometry, config.storage, copy_threads=threads) as store:
+        with KVStore(model.geometry, config.storage, copy_threads=threads, keep_log=True) as store:
             store.bind(VARIANTS[variant], b_pc_bytes)
             start(store, config).run(ignore)
             logs.append(steps_by_thread(store.operations))
@@ -80,7 +80,7 @@ def test_a_prompt_in_chunks_is_all_prefill(weights: Path, disk_path: Path, chunk
     prompt_tokens = config.workload.prompt_tokens
     model = LoadedModel(config)
     model.weights.generation_config.prefill_chunk_size = chunk_tokens
-    with KVStore(model.geometry, config.storage) as store:
+    with KVStore(model.geometry, config.storage, keep_log=True) as store:
         store.bind(VARIANTS["dual_blade"], 0)
         model.start(store, config).run(ignore)
         operations = store.operations

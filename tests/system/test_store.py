@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,33 @@ def test_bytes_changed_behind_our_back_are_not_served(disk_path: Path) -> None:
         store.fetch(0)
         with pytest.raises(IntegrityError, match=r"layer 1 K: row 1 read back differs"):
             store.fetch(1)
+
+
+def test_a_store_in_use_takes_no_more_memory(disk_path: Path) -> None:
+    """The budget is fixed when a store is bound: what grew afterwards would come out of the page cache."""
+    geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=64)
+    with KVStore(geometry, storage(disk_path)) as store:
+        store.bind(VARIANTS["dual_blade"], half_budget(geometry, VARIANTS["dual_blade"], 2))
+
+        def generate(n_times: int) -> int:
+            for _ in range(n_times):
+                for layer in range(2):
+                    store.prefill(layer, *rows(geometry, layer, 8))
+                for _ in range(10):
+                    for layer in range(2):
+                        store.fetch(layer, room_tokens=1)
+                        store.append(layer, *rows(geometry, layer, 1))
+                store.crop(0)
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+
+        generate(2)
+        tracemalloc.start()
+        try:
+            grown_bytes = -generate(5) + generate(20)
+        finally:
+            tracemalloc.stop()
+    assert grown_bytes < 20 * 10 * 8 * 10  # bytes an operation, each of which takes 500 where it is remembered
 
 
 def test_misuse_is_answered_with_a_sentence(disk_path: Path) -> None:
