@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from dualblade.copy_thread import set_up_copy_thread
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.ledger import Ledger, Stopwatch
-from dualblade.link import Link, precise_sleep
+from dualblade.link import Link
 from dualblade.outcomes import await_all
 from dualblade.pinned import PinnedBuffer
 from dualblade.transfer import Path, Transfer
@@ -62,7 +63,7 @@ class CopyThreads:
         self.buffers = [PinnedBuffer(size_bytes + self._edge_bytes) for size_bytes in sizes_bytes]
         link.pin(self.buffers)
         self._workers = [
-            ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=_start_worker)
+            ThreadPoolExecutor(1, thread_name_prefix=f"copy-{index}", initializer=set_up_copy_thread)
             for index in range(len(self.buffers))
         ]
         self._last_write: dict[TensorId, Future[None]] = {}
@@ -189,9 +190,3 @@ class CopyThreads:
 
     def _as_rows(self, data: torch.Tensor, tensor: TensorId) -> torch.Tensor:
         return data.view(self._dtype).view(-1, *self._geometry.row_shape(tensor))
-
-
-def _start_worker() -> None:
-    # A copy is one stream of memory; letting torch fork a team for it only takes the cores from the other threads.
-    torch.set_num_threads(1)
-    precise_sleep()

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 
 import torch
 
+from dualblade.copy_thread import set_up_copy_thread
 from dualblade.ledger import Ledger, Stopwatch
-from dualblade.link import precise_sleep
 from dualblade.transfer import Queueing, Transfer
 
 
@@ -98,13 +98,15 @@ def rows_as_bytes(device: torch.Tensor) -> torch.Tensor:
 
 
 def start_thread(task: Callable[[], None]) -> threading.Thread:
-    """A started thread that runs `task`; it cannot keep the process from ending."""
+    """A thread that is set up and runs `task`; it cannot keep the process from ending."""
+    ready = threading.Event()
 
     def run() -> None:
-        torch.set_num_threads(1)
-        precise_sleep()
+        set_up_copy_thread()
+        ready.set()
         task()
 
     thread = threading.Thread(target=run, name=f"ahead{task.__name__}", daemon=True)
     thread.start()
+    ready.wait()
     return thread

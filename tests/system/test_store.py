@@ -22,6 +22,7 @@ from dualblade.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
+from dualblade.transfer import Finish
 from dualblade.variants import VARIANTS
 
 MIXED = (LayerShape(3, 20, 28), LayerShape(1, 64, 64, window_tokens=5), LayerShape(2, 33, 33))
@@ -279,6 +280,49 @@ def test_a_store_in_use_takes_no_more_memory(disk_path: Path) -> None:
         finally:
             tracemalloc.stop()
     assert grown_bytes < 20 * 10 * 8 * 10  # bytes an operation, each of which takes 500 where it is remembered
+
+
+class CountingLink(PacedLink):
+    """Notes how many cores torch may use in the threads that copy."""
+
+    def __init__(self) -> None:
+        super().__init__(LinkPace(gb_per_s=100.0, source="a test"))
+        self.cores: dict[int, int] = {}
+
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+        self.cores[threading.get_ident()] = torch.get_num_threads()
+        return super().start_up(device, pinned)
+
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+        self.cores[threading.get_ident()] = torch.get_num_threads()
+        return super().start_down(pinned, device)
+
+
+def test_copies_take_one_core_each_and_the_callers_threads_as_many_as_before(disk_path: Path) -> None:
+    def cores() -> list[int]:
+        counted = [torch.get_num_threads()]
+        other = threading.Thread(target=lambda: counted.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        return counted
+
+    geometry, link, before = (
+        KVGeometry(MIXED, batch_size=3, capacity_tokens=40),
+        CountingLink(),
+        torch.get_num_threads(),
+    )
+    torch.set_num_threads(3)
+    try:
+        with KVStore(geometry, storage(disk_path), link=link, read_ahead=ReadAheadConfig(2, 4096)) as store:
+            assert cores() == [3, 3]
+            store.bind(dataclasses.replace(VARIANTS["nvme_direct_only"], pipeline="overlap_full"), 0)
+            for layer in range(3):
+                store.prefill(layer, *rows(geometry, layer, 8))
+            store.fetch(0)
+        assert cores() == [3, 3]
+    finally:
+        torch.set_num_threads(before)
+    assert len(link.cores) > 2 and set(link.cores.values()) == {1}
 
 
 def test_misuse_is_answered_with_a_sentence(disk_path: Path) -> None:
