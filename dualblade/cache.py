@@ -6,6 +6,7 @@ with DualBladeCache(model.config, batch_size=4, max_tokens=600, storage="kv/") a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from types import TracebackType
@@ -148,12 +149,11 @@ class DualBladeCache(StoredCache):
         def open_store(dtype: torch.dtype, device: torch.device) -> KVStore:
             geometry = KVGeometry(shapes, batch_size, max_tokens, str(dtype).removeprefix("torch."))
             ahead = ReadAheadConfig() if point.pipeline == "overlap_full" else None
-            store = KVStore(geometry, place, device=device, copy_threads=copy_threads, read_ahead=ahead)
-            try:
+            with contextlib.ExitStack() as opening:
+                store = KVStore(geometry, place, device=device, copy_threads=copy_threads, read_ahead=ahead)
+                opening.enter_context(store)
                 store.bind(point, measure_budget().b_pc_bytes if budget_bytes is None else budget_bytes)
-            except BaseException:
-                store.close()
-                raise
+                opening.pop_all()
             return store
 
         super().__init__(layers, Sequences(batch_size, max_tokens, open_store))
@@ -168,7 +168,11 @@ class DualBladeCache(StoredCache):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except StorageError:
+            if error is None:  # else that is what went wrong first
+                raise
 
 
 def _folder(path: Path) -> StorageConfig:

@@ -131,3 +131,14 @@ def test_a_device_that_somebody_holds_is_refused(loop: str, image: Path) -> None
         os.close(holder)
     with pytest.raises(ConfigurationError, match=r"storage\.serial"):
         use(storage(loop, None))
+
+
+def test_a_device_that_does_not_take_its_blocks_back_is_let_go(loop: str, image: Path) -> None:
+    store = KVStore(GEOMETRY, storage(loop, image))
+    store.bind(DIRECT, 0)
+    subprocess.run(["blockdev", "--setro", loop], check=True)
+    with pytest.raises(StorageError, match=f"cannot discard this run's extents on {loop}: Operation not permitted"):
+        store.close()
+    subprocess.run(["blockdev", "--setrw", loop], check=True)
+    assert Path(loop) not in [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    store.close()

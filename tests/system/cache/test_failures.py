@@ -17,6 +17,7 @@ from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import TensorId
 from dualblade.mounts import mount_of, read_mounts
 from dualblade.nvme_direct import NvmeDirect
+from dualblade.store import KVStore
 from tests.system.cache.generating import NEW, MakeCache, assert_same, generate
 from tests.system.tiny_models import prompts, tiny_model
 
@@ -75,6 +76,23 @@ def test_a_byte_changed_on_storage_ends_generation(make_cache: MakeCache, varian
     kv = make_cache(model, 2, variant, max_tokens=60)
     with kv, pytest.raises(IntegrityError, match="layer 0 K: row 0 read back differs"):
         generate(model, kv, prompts(2, n_tokens=40), logits_processor=LogitsProcessorList([damage]))
+
+
+@pytest.mark.parametrize("words", ["the caller's own", "kept its blocks"])
+def test_what_goes_wrong_first_is_what_the_caller_hears(
+    make_cache: MakeCache, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    model, real_close = tiny_model("llama"), KVStore.close
+
+    def close(store: KVStore) -> None:
+        real_close(store)
+        raise StorageError("the device kept its blocks")
+
+    monkeypatch.setattr(KVStore, "close", close)
+    with pytest.raises((StorageError, RuntimeError), match=words), make_cache(model, 2) as kv:
+        generate(model, kv, prompts(2), max_new_tokens=2)
+        if words == "the caller's own":
+            raise RuntimeError("the caller's own")
 
 
 def test_misuse_is_answered_with_a_sentence(make_cache: MakeCache, disk_path: Path) -> None:
