@@ -7,10 +7,12 @@ as page cache and gets no huge pages.)
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
-import os
 import resource
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +35,16 @@ class PinnedState:
     huge_page_bytes: int
 
 
+def pinned_bytes(size_bytes: int) -> int:
+    """What a buffer for `size_bytes` takes: whole huge pages."""
+    return -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+
+
 class PinnedBuffer:
     """`size_bytes` of touched, page-locked memory, aligned to a huge page."""
 
     def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
+        self.size_bytes = pinned_bytes(size_bytes)
         self._mapping = self._map(self.size_bytes + HUGE_PAGE_BYTES)
         whole = torch.frombuffer(self._mapping, dtype=torch.uint8)
         start = -whole.data_ptr() % HUGE_PAGE_BYTES
@@ -54,7 +61,8 @@ class PinnedBuffer:
                 f"no memory for a pinned buffer of {size_bytes:,} bytes ({error.strerror}); a buffer holds one K or V "
                 "tensor, so use a smaller batch, a shorter context or fewer copy threads"
             ) from None
-        mapping.madvise(mmap.MADV_HUGEPAGE)
+        with contextlib.suppress(OSError):  # a kernel without transparent huge pages does not know them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
         mapping.madvise(mmap.MADV_DONTFORK)
         return mapping
 
@@ -101,7 +109,17 @@ def pinned_state(buffers: list[PinnedBuffer]) -> PinnedState:
     )
 
 
-def memlock_limit_bytes() -> int | None:
-    """How much this process may lock (RLIMIT_MEMLOCK), or None when nothing bounds it (unlimited, or CAP_IPC_LOCK)."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
+def warn_unless_locked(buffers: Sequence[PinnedBuffer]) -> None:
+    """Warn the maker of a store (the caller's caller) when the kernel has not locked all of its buffers."""
+    if all(buffer.locked for buffer in buffers):
+        return
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    limit = "all there is" if limit_bytes == resource.RLIM_INFINITY else f"{limit_bytes:,} bytes"
+    need_bytes = sum(buffer.size_bytes for buffer in buffers)
+    warnings.warn(
+        f"the buffers may be swapped out: they take {need_bytes:,} bytes and this process may lock {limit}; "
+        f"raise the memlock limit (ulimit -l {need_bytes >> 10}, or limits.conf(5)), or use fewer copy threads or a "
+        "smaller batch",
+        RuntimeWarning,
+        stacklevel=3,
+    )

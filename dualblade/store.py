@@ -22,7 +22,7 @@ from dualblade.nvme_direct import NvmeDirect
 from dualblade.outcomes import finish
 from dualblade.page_cache import PageCache
 from dualblade.phases import Activity
-from dualblade.pinned import PinnedState, pinned_state
+from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state, warn_unless_locked
 from dualblade.pipeline import CopyThreads
 from dualblade.placement import Placement
 from dualblade.read_ahead import ReadAhead, open_read_ahead
@@ -81,6 +81,7 @@ class KVStore:
             self._slots = self._make_slots()
             undo.pop_all()
         self._current = self._slots[0]
+        warn_unless_locked(self._buffers)
 
     def _make_slots(self) -> list[Slot]:
         """Two, for the layer in use and the next; reads that land in one bring whole blocks."""
@@ -227,8 +228,12 @@ class KVStore:
 
     @property
     def pinned(self) -> PinnedState:
+        return pinned_state(self._buffers)
+
+    @property
+    def _buffers(self) -> list[PinnedBuffer]:
         slots = [buffer for slot in self._slots for buffer in slot.buffers]
-        return pinned_state([*self._threads.buffers, *slots, *([self._ahead.buffer] if self._ahead else [])])
+        return [*self._threads.buffers, *slots, *([self._ahead.buffer] if self._ahead else [])]
 
     def placement(self, tensor: TensorId) -> tuple[str, Placement]:
         """The path that a tensor takes, and where on the device it lies."""

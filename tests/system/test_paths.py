@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +23,7 @@ from dualblade.page_residency import mincore_bytes, resident_bytes
 from dualblade.pinned import PinnedBuffer, pinned_state
 from dualblade.storage_config import StorageConfig
 
+CHECKOUT = Path(__file__).parents[2]
 LAYERS = 2
 
 
@@ -141,3 +146,39 @@ def test_pinned_memory_is_what_the_kernel_says_it_is() -> None:
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     locked_kib = int(status["VmLck"].split()[0])
     assert state.locked == (locked_kib << 10 >= state.bytes)
+
+
+def test_memory_that_may_not_be_locked_serves_with_a_warning() -> None:
+    """In a process of its own, without the right to lock more than it is allowed to."""
+    program = """
+import os, resource, warnings
+from dualblade.geometry import KVGeometry
+from dualblade.storage_config import StorageConfig
+from dualblade.store import KVStore
+
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (3 << 20, 3 << 20))
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+warnings.simplefilter("always")
+with KVStore(KVGeometry.uniform(1, 1, 8, batch_size=1, capacity_tokens=8), StorageConfig("test", ".")) as store:
+    print(store.pinned.locked)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert done.stderr.count("RuntimeWarning") == 1
+    assert "they take 12,582,912 bytes and this process may lock 3,145,728 bytes" in done.stderr
+    assert "ulimit -l 12288" in done.stderr
+
+
+def test_huge_pages_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutHugePages(mmap.mmap):
+        """madvise(2) without CONFIG_TRANSPARENT_HUGEPAGE."""
+
+        def madvise(self, option: int, *args: int) -> None:
+            if option == mmap.MADV_HUGEPAGE:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            super().madvise(option, *args)
+
+    monkeypatch.setattr("dualblade.pinned.mmap.mmap", WithoutHugePages)
+    buffer = PinnedBuffer(4096)
+    assert not buffer.data.any()
