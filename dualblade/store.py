@@ -10,6 +10,8 @@ from types import TracebackType
 
 import torch
 
+from dualblade.budget import measure_budget
+from dualblade.buffers import buffer_bytes
 from dualblade.config import VariantConfig
 from dualblade.device_config import ReadAheadConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
@@ -44,6 +46,9 @@ class KVStore:
     `activity`, which grow with every token. `bind` then plans residency within the budget that is left, and reserves
     the space. Layers are used in order: `fetch(layer)` gives the tokens so far and starts loading the next layer,
     `append(layer, k, v)` adds new ones.
+
+    Raises:
+        BudgetError: the memory that the buffers take is not free.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class KVStore:
         self.activity = Activity(keep=keep_log)
         self.policy: Policy = Fixed("none")
         self.lengths = [0] * geometry.n_layers
+        measure_budget(buffer_bytes(geometry, storage.lba_bytes, copy_threads, self.link, self.device, read_ahead))
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
         self._ledger = Ledger(geometry, checksum=storage.checksum, keep_log=keep_log)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,31 @@ CHECKOUT = Path(__file__).parents[2]
 NESTED = [(160 * MIB, 320 * MIB), (320 * MIB, 160 * MIB)]
 
 Fill = Callable[[float], dict[str, Any]]
+
+# Makes a store in the cgroup given, for tensors of so many bytes, and says what its buffers took or why there are none.
+OPEN = """
+import os, pathlib, sys
+from dualblade.budget import anonymous_bytes
+from dualblade.device_config import LinkPace, ReadAheadConfig
+from dualblade.errors import BudgetError
+from dualblade.geometry import KVGeometry
+from dualblade.link import HostLink, PacedLink, SharedLink
+from dualblade.pinned import PinnedBuffer
+from dualblade.storage_config import StorageConfig
+from dualblade.store import KVStore
+
+PinnedBuffer(1)
+pathlib.Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+links = {"host": HostLink(), "shared": SharedLink(), "paced": PacedLink(LinkPace(100.0, "a test"))}
+ahead = ReadAheadConfig(pieces=8) if sys.argv[2] == "paced" else None
+geometry = KVGeometry.uniform(int(sys.argv[3]), 1, 512, batch_size=4, capacity_tokens=int(sys.argv[4]) // 4096)
+before_bytes = anonymous_bytes()
+try:
+    with KVStore(geometry, StorageConfig("test", "."), link=links[sys.argv[2]], read_ahead=ahead):
+        print(anonymous_bytes() - before_bytes)
+except BudgetError as error:
+    print(error)
+"""
 
 
 @pytest.fixture(params=NESTED, ids=["outer-decides", "inner-decides"])
@@ -67,3 +93,20 @@ def test_the_tighter_cgroup_is_named_with_its_limit(fill: Fill) -> None:
     assert Path(budget["limited_by"]).parent == filled["decides"]
     assert budget["limit_bytes"] == 160 * MIB
     assert budget["b_pc_bytes"] < 160 * MIB - BUFFER_BYTES
+
+
+@pytest.mark.parametrize(("link", "n_layers"), [("host", 1), ("shared", 3), ("paced", 3)])
+def test_a_store_is_refused_when_its_buffers_do_not_fit_and_takes_what_was_said(
+    make_cgroup: Callable[..., Path], link: str, n_layers: int
+) -> None:
+    def open_store(limit_bytes: int, tensor_bytes: int) -> str:
+        command = [sys.executable, "-c", OPEN, make_cgroup(limit_bytes), link, n_layers, tensor_bytes]
+        done = subprocess.run(list(map(str, command)), cwd=CHECKOUT, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr  # or the kernel has killed it
+        return done.stdout.strip()
+
+    taken_bytes = int(open_store(1 << 30, 17 * MIB))
+    refusal = open_store(48 * MIB, 17 * MIB)
+    said = re.match(r"([\d,]+) bytes of buffers are still to be allocated and .*memory\.\w+ leaves [\d,]+;", refusal)
+    assert said, refusal
+    assert int(said[1].replace(",", "")) == pytest.approx(taken_bytes, abs=2 * MIB)
