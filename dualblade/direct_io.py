@@ -7,16 +7,13 @@ import os
 from pathlib import Path
 
 from dualblade.errors import ConfigurationError, StorageError
-from dualblade.mounts import mount_of, read_mounts
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
 from dualblade.uring import dio_alignment_bytes
-
-# In memory; they take O_DIRECT since Linux 6.6, and ignore it.
-_MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
 
 
 def refuse_memory_file_system(directory: Path) -> None:
     """Raise for a folder that lies in memory, where a direct file would be page cache after all."""
-    if mount_of(directory, read_mounts()).fs_type in _MEMORY_FILE_SYSTEMS:
+    if mount_of(directory, read_mounts()).fs_type in MEMORY_FILE_SYSTEMS:
         raise no_direct_io(directory)
 
 

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+# In memory: files are page cache and nothing else. They take O_DIRECT since Linux 6.6, and ignore it.
+MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs", "devtmpfs"}
+
 
 @dataclass(frozen=True)
 class Mount:

@@ -14,7 +14,9 @@ from pathlib import Path
 
 import torch
 
+from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
 from dualblade.page_residency import resident_bytes
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement, locate
@@ -33,7 +35,11 @@ class Eviction:
 
 
 class PageCache:
-    """Reads and writes rows of the tensors bound to it, each in a file of its own."""
+    """Reads and writes rows of the tensors bound to it, each in a file of its own.
+
+    Raises:
+        StorageError: there is no room for the files, or no disk below them.
+    """
 
     def __init__(self, geometry: KVGeometry, layers: Sequence[int], storage: StorageConfig, *, evict: bool) -> None:
         self.name = "page_cache_evict" if evict else "page_cache"
@@ -43,6 +49,7 @@ class PageCache:
         self.evictions: dict[int, Eviction] = {}
         self._files: dict[TensorId, TensorFile] = {}
         directory = Path(storage.directory)
+        _refuse_memory(directory)
         try:
             for layer in layers:
                 for kind in ("k", "v"):
@@ -115,3 +122,12 @@ class PageCache:
         while self._files:
             _, file = self._files.popitem()
             file.close()
+
+
+def _refuse_memory(directory: Path) -> None:
+    file_system = mount_of(directory, read_mounts()).fs_type
+    if file_system in MEMORY_FILE_SYSTEMS:
+        raise StorageError(
+            f"storage.directory={directory} lies on {file_system}, which is memory, so the KV cache would never leave "
+            "it; choose a folder on a disk"
+        )

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualblade.errors import StorageError
-from dualblade.mounts import mount_of, read_mounts
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
 from experiments.journal import Journal
-
-MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs", "devtmpfs")
 
 # Beside the KV itself: the canary of the cache drop and the file system's own blocks.
 SPARE_BYTES = 64 << 20

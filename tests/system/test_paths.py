@@ -132,10 +132,18 @@ def test_more_than_the_disk_holds_is_refused_with_the_numbers(disk_path: Path) -
     assert list(disk_path.iterdir()) == []
 
 
-def test_a_file_system_in_memory_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("direct", "which has no direct I/O; choose a folder on ext4"),
+        ("mmap", "which is memory, .*; choose a folder on a disk"),
+        ("rw+evict", "which is memory, .*; choose a folder on a disk"),
+    ],
+)
+def test_a_file_system_in_memory_is_refused(name: str, words: str) -> None:
     geometry = KVGeometry.uniform(1, 1, 8, batch_size=1, capacity_tokens=8)
-    with pytest.raises(StorageError, match="tmpfs, which has no direct I/O; choose a folder on ext4"):
-        open_path("direct", geometry, Path("/dev/shm"))
+    with pytest.raises(StorageError, match=f"tmpfs, {words}"):
+        open_path(name, geometry, Path("/dev/shm"))
 
 
 def test_pinned_memory_is_what_the_kernel_says_it_is() -> None:
