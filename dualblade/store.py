@@ -20,9 +20,8 @@ from dualblade.intake import check_fetch, check_layer, check_tokens, next_rows
 from dualblade.io_log import Operation
 from dualblade.ledger import Ledger
 from dualblade.link import Link, link_to
-from dualblade.nvme_direct import NvmeDirect
 from dualblade.outcomes import finish
-from dualblade.page_cache import PageCache
+from dualblade.paths import open_path
 from dualblade.phases import Activity
 from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state, warn_unless_locked
 from dualblade.pipeline import CopyThreads
@@ -117,21 +116,8 @@ class KVStore:
         self.plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
         for name in sorted(set(self.plan.layers)):
             layers = [layer for layer, path in enumerate(self.plan.layers) if path == name]
-            self.paths[name] = self._open_path(name, layers)
+            self.paths[name] = open_path(name, geometry, layers, self.storage, self._threads.buffers, self._ahead)
         return self.plan
-
-    def _open_path(self, name: str, layers: list[int]) -> Path:
-        if name == "direct":
-            depths = [self.storage.queue_depth] * len(self._threads.buffers)
-            if self._ahead:
-                depths.append(self._ahead.depth(self.storage.queue_depth))
-            direct = NvmeDirect(self.geometry, layers, self.storage, depths)
-            for thread, buffer in enumerate(self._threads.buffers):
-                direct.register(thread, buffer, buffer.size_bytes)
-            if self._ahead:
-                direct.register(len(depths) - 1, self._ahead.buffer, self._ahead.stride_bytes(depths[-1]))
-            return direct
-        return PageCache(self.geometry, layers, self.storage, evict=name == "page_cache_evict")
 
     def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store a layer's first tokens, `[T, B, H, D]` each."""

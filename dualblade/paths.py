@@ -1,0 +1,39 @@
+"""The two ways between a store's buffers and storage, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dualblade.geometry import KVGeometry
+from dualblade.nvme_direct import NvmeDirect
+from dualblade.page_cache import PageCache
+from dualblade.pinned import PinnedBuffer
+from dualblade.read_ahead import ReadAhead
+from dualblade.storage_config import StorageConfig
+from dualblade.transfer import Path
+
+
+def open_path(
+    name: str,
+    geometry: KVGeometry,
+    layers: Sequence[int],
+    storage: StorageConfig,
+    buffers: Sequence[PinnedBuffer],
+    ahead: ReadAhead | None,
+) -> Path:
+    """The path of these layers, for threads with these buffers, and for `ahead` as one more.
+
+    Raises:
+        StorageError: the space, direct I/O or the device is not there.
+    """
+    if name != "direct":
+        return PageCache(geometry, layers, storage, evict=name == "page_cache_evict")
+    depths = [storage.queue_depth] * len(buffers)
+    if ahead:
+        depths.append(ahead.depth(storage.queue_depth))
+    direct = NvmeDirect(geometry, layers, storage, depths)
+    for thread, buffer in enumerate(buffers):
+        direct.register(thread, buffer, buffer.size_bytes)
+    if ahead:
+        direct.register(len(buffers), ahead.buffer, ahead.stride_bytes(depths[-1]))
+    return direct
