@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 import torch
 
+from dualblade.geometry import KVGeometry
 from dualblade.outcomes import await_all, finish
 from dualblade.pinned import PinnedBuffer
 
@@ -42,3 +43,9 @@ class Slot:
         """Let what is on its way arrive, or fail, and forget it."""
         await_all(self.loads)
         self.layer, self.loads = None, ()
+
+
+def open_slots(geometry: KVGeometry, lba_bytes: int, device: torch.device, *, shared: bool) -> list[Slot]:
+    """Two, for the layer in use and the next; reads that land in one bring whole blocks."""
+    size_bytes = geometry.largest_tensor_bytes + 2 * lba_bytes
+    return [Slot(size_bytes, device, shared=shared) for _ in range(min(2, geometry.n_layers))]

@@ -29,7 +29,7 @@ from dualblade.placement import Placement
 from dualblade.read_ahead import ReadAhead, open_read_ahead
 from dualblade.residency import Plan, knob_bytes, plan_residency
 from dualblade.sections import require
-from dualblade.slot import Slot
+from dualblade.slot import Slot, open_slots
 from dualblade.storage_config import StorageConfig
 from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
 from dualblade.transfer import Moment, Path, Queueing, Transfer
@@ -83,16 +83,10 @@ class KVStore:
             if read_ahead:
                 self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
                 undo.callback(self._ahead.close)
-            self._slots = self._make_slots()
+            self._slots = open_slots(geometry, storage.lba_bytes, self.device, shared=self.link.shares_memory)
             undo.pop_all()
         self._current = self._slots[0]
         warn_unless_locked(self._buffers)
-
-    def _make_slots(self) -> list[Slot]:
-        """Two, for the layer in use and the next; reads that land in one bring whole blocks."""
-        slot_bytes = self.geometry.largest_tensor_bytes + 2 * self.storage.lba_bytes
-        shared = self.link.shares_memory
-        return [Slot(slot_bytes, self.device, shared=shared) for _ in range(min(2, self.geometry.n_layers))]
 
     def bind(self, variant: VariantConfig, b_pc_bytes: int, rank: Callable[[int], float] = lambda layer: layer) -> Plan:
         """Plan residency within a page-cache budget, bind each group to files or LBAs, and reserve their space.

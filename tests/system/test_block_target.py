@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade import block_target
 from dualblade.config import VariantConfig
 from dualblade.errors import ConfigurationError, DualBladeError, StorageError
 from dualblade.geometry import KVGeometry
@@ -110,16 +109,6 @@ def test_blocks_smaller_than_the_devices_sectors_are_refused(loop: str, image: P
 @pytest.mark.parametrize("lba_bytes", [512, 4096])
 def test_every_block_size_serves(loop: str, image: Path, lba_bytes: int) -> None:
     use(storage(loop, image, lba_bytes=lba_bytes))
-
-
-def test_a_device_that_does_not_discard_is_let_go_all_the_same(
-    loop: str, image: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(block_target, "_BLKDISCARD", 0x12FF)  # no ioctl
-    with pytest.raises(StorageError, match="cannot discard this run's extents"):
-        use(storage(loop, image))
-    monkeypatch.undo()
-    use(storage(loop, image))
 
 
 def test_a_device_that_somebody_holds_is_refused(loop: str, image: Path) -> None:

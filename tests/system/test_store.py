@@ -161,7 +161,7 @@ def test_after_a_failure_a_store_can_start_over(disk_path: Path, monkeypatch: py
                 assert torch.equal(got, expected)
 
 
-def failing(*args: object) -> None:
+def failing(*args: object, **settings: object) -> None:
     raise StorageError("no more")
 
 
@@ -202,7 +202,7 @@ def test_a_store_that_cannot_be_made_leaves_no_threads(
 ) -> None:
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
     before = set(threading.enumerate())
-    monkeypatch.setattr(KVStore, "_make_slots", failing)
+    monkeypatch.setattr("dualblade.store.open_slots", failing)
     with pytest.raises(StorageError, match="no more"):
         KVStore(geometry, storage(disk_path), link=LINKS[link], read_ahead=ReadAheadConfig())
     assert set(threading.enumerate()) == before
@@ -393,7 +393,7 @@ def test_what_the_store_was_not_made_for_is_refused_and_changes_nothing(
 @pytest.mark.parametrize("variant", ["baseline", "nvme_direct_only"])
 def test_what_is_not_there_yet_is_not_prefetched(disk_path: Path, variant: str) -> None:
     geometry = KVGeometry.uniform(2, 1, 8, batch_size=2, capacity_tokens=4)
-    with KVStore(geometry, storage(disk_path)) as store:
+    with KVStore(geometry, storage(disk_path), keep_log=True) as store:
         store.bind(VARIANTS[variant], 0)
         store.prefetch(0)
         store.append(0, *rows(geometry, 0, 1))
