@@ -8,6 +8,7 @@ and dropped before it returns, and the kernel is asked whether the pages are gon
 from __future__ import annotations
 
 import resource
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ class PageCache:
         self.evictions: dict[int, Eviction] = {}
         self._files: dict[TensorId, TensorFile] = {}
         directory = Path(storage.directory)
-        _refuse_memory(directory)
+        _judge(directory, asks_by_fsync=evict, checksum=storage.checksum)
         try:
             for layer in layers:
                 for kind in ("k", "v"):
@@ -124,10 +125,18 @@ class PageCache:
             file.close()
 
 
-def _refuse_memory(directory: Path) -> None:
+def _judge(directory: Path, *, asks_by_fsync: bool, checksum: bool) -> None:
+    """Refuse a folder in memory; warn of one where a failed write-back shows by fsync only, or by checksums."""
     file_system = mount_of(directory, read_mounts()).fs_type
     if file_system in MEMORY_FILE_SYSTEMS:
         raise StorageError(
             f"storage.directory={directory} lies on {file_system}, which is memory, so the KV cache would never leave "
             "it; choose a folder on a disk"
+        )
+    if file_system == "overlay" and not (asks_by_fsync or checksum):
+        warnings.warn(
+            f"storage.directory={directory} lies on overlay, which does not tell when the disk below could not take "
+            "what was written; choose a folder on the disk itself (of a container: a volume), or checksum=True",
+            RuntimeWarning,
+            stacklevel=2,
         )

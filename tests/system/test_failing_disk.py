@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import subprocess
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,3 +155,20 @@ def test_a_file_cut_short_is_an_error(path: PageCache, buffer: PinnedBuffer) -> 
     os.truncate(f"/proc/self/fd/{path._files[K].fd}", 10 * ROW_BYTES)
     with pytest.raises(StorageError, match=r"layer 0 K in .*: it ends at byte 40,960: is another program"):
         path.read(K, ROWS, buffer, 0)
+
+
+def test_a_file_system_that_hides_such_failures_is_told(disk: Disk, tmp_path: Path) -> None:
+    lower, upper, work, merged = (tmp_path / "lower", disk.folder / "upper", disk.folder / "work", tmp_path / "merged")
+    for folder in (lower, upper, work, merged):
+        folder.mkdir()
+    run("mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "overlay", merged)
+    try:
+        with pytest.warns(RuntimeWarning, match="lies on overlay, which does not tell"):
+            PageCache(GEOMETRY, [0], StorageConfig("test", str(merged)), evict=False).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            PageCache(GEOMETRY, [0], StorageConfig("test", str(merged), checksum=True), evict=False).close()
+            PageCache(GEOMETRY, [0], StorageConfig("test", str(merged)), evict=True).close()
+            PageCache(GEOMETRY, [0], StorageConfig("test", str(disk.folder)), evict=False).close()
+    finally:
+        undo("umount", merged)
