@@ -18,8 +18,8 @@ WALL = "result.phases.{}.wall_s"
 LIMITS = "M-High and M-Low are the highest and the lowest limit measured"
 SUBJECT = (
     "Where the wall time of prefill and decode goes: computing, waiting while a transfer from or to storage is "
-    "under way, waiting while only copies over the link are, and other, as shares of the wall time, whose seconds "
-    f"stand above. {LIMITS}."
+    "under way, waiting while only copies over the link are, and other, as shares of the wall time of all runs "
+    f"of a bar, whose median in seconds stands above it. {LIMITS}."
 )
 
 
@@ -66,9 +66,9 @@ def plot(data: pd.DataFrame) -> Figure:
 
 
 def shares(runs: pd.DataFrame, phase: str) -> pd.Series:
-    """Medians over the runs of each part's share of the wall, 0 to 1."""
-    wall_s = runs[WALL.format(phase)]
-    return pd.Series({part: (runs[f"result.phases.{phase}.{part}_s"] / wall_s).median() for part in PHASE_PARTS})
+    """Each part's share of the wall time of all runs together, 0 to 1: medians would not add up to a whole."""
+    wall_s = runs[WALL.format(phase)].sum()
+    return pd.Series({part: runs[f"result.phases.{phase}.{part}_s"].sum() / wall_s for part in PHASE_PARTS})
 
 
 def _draw(axes: Axes, data: pd.DataFrame, phase: str) -> None:

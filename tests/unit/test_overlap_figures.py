@@ -265,6 +265,17 @@ def test_a_breakdown_is_shares_of_the_wall(tmp_path: Path) -> None:
     assert [bar[0].get_height() for bar in bars[:4]] == pytest.approx([0.25, 0.5, 0.125, 0.125])
 
 
+def test_parts_of_a_breakdown_add_up_over_repetitions(tmp_path: Path) -> None:
+    """Each of three runs waits for something else; the medians of its parts would add up to nothing like the wall."""
+    for turn, part in enumerate(("compute_s", "storage_stall_s", "link_stall_s")):
+        nothing = dict.fromkeys(("compute_s", "storage_stall_s", "link_stall_s"), 0.0)
+        parts = nothing | {"wall_s": 4.0, "other_s": 1.0, part: 3.0}
+        for limit_gb in (2.0, 11.0):
+            write_run(tmp_path, "baseline", limit_gb, turn, result={"phases": {"prefill": parts, "decode": parts}})
+    runs = phase_breakdown.select(with_metrics(load(tmp_path))).runs
+    assert list(phase_breakdown.shares(runs, "decode")) == pytest.approx([0.25] * 4)
+
+
 def test_a_breakdown_says_whether_offloading_pays(tmp_path: Path) -> None:
     """8 iterations wait 20 s in all for a KV that takes 5 s to compute: 50 % of it, each."""
     parts = {"wall_s": 25.5, "compute_s": 5.0, "storage_stall_s": 16.0, "link_stall_s": 4.0, "other_s": 0.5}
