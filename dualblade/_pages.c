@@ -75,8 +75,15 @@ static void on_fault(int signal, siginfo_t *info, void *context)
     errno = error;
 }
 
+static void forget_all(void)
+{
+    guards = NULL;
+    unlock();
+}
+
 static void set_up(void)
 {
+    pthread_atfork(NULL, NULL, forget_all); /* a child has none of the threads that guard anything */
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     sigaction(SIGBUS, &action, &previous);

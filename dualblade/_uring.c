@@ -70,6 +70,7 @@ struct db_ring {
     struct command *commands;
     unsigned *idle;                     /* stack of free slots in `commands` */
     unsigned n_idle, in_flight, n_held; /* held commands count as in flight */
+    bool cancelling;                    /* nothing new is issued */
     struct db_transfer *first, *last;   /* transfers in the order of db_start, until waited for */
     struct db_transfer *issuing;        /* the first that has commands to issue */
 };
@@ -420,7 +421,7 @@ static unsigned collect(struct db_ring *ring)
             hold(ring, (unsigned)slot);
         else
             settle(ring, (unsigned)slot);
-        if (mirrored)
+        if (mirrored && !ring->cancelling)
             keep_busy(ring);
     }
     return seen;
@@ -500,11 +501,13 @@ static void cancel_all(struct db_ring *ring, int error)
         io_uring_prep_cancel(sqe, NULL, IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL);
         sqe->user_data = CANCEL_DATA;
     }
+    ring->cancelling = true;
     uint64_t now = now_ns(), give_up_ns = now + CANCEL_GRACE_NS;
     for (; ring->in_flight && now < give_up_ns && wait_for_some(ring, give_up_ns - now) == 0; now = now_ns())
         ;
     for (struct db_transfer *t = ring->first; t; t = t->next)
-        t->kept = t->in_flight != 0;
+        t->kept = t->error && t->in_flight;
+    ring->cancelling = false;
 }
 
 static void forget(struct db_ring *ring, struct db_transfer *transfer)

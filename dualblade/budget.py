@@ -50,6 +50,20 @@ def measure_budget(reserved_bytes: int = 0, root: Path = Path("/")) -> Budget:
     return least_room(memory_cgroups(root), available_bytes, anonymous_bytes(root), reserved_bytes)
 
 
+def refuse_unless_free(needed_bytes: int, root: Path = Path("/")) -> None:
+    """Refuse what would end with the kernel killing this process, in one sentence before it does.
+
+    What the kernel could take from others or swap out counts as free, more generously than B_pc has it; accounts that
+    cannot be read say nothing. `root` stands in for / in tests.
+
+    Raises:
+        BudgetError: a hard limit, or the system, leaves less than `needed_bytes`.
+    """
+    for room in _hard_rooms(root):
+        if room.free_bytes < needed_bytes:
+            raise _refusal(needed_bytes, room)
+
+
 def anonymous_bytes(root: Path = Path("/")) -> int:
     """Anonymous memory of this process that is in use."""
     return parse_table((root / "proc/self/status").read_text())["RssAnon"] << 10
@@ -65,11 +79,7 @@ def least_room(groups: Sequence[MemoryCgroup], available_bytes: int, own_bytes: 
     rooms = [_Room(available_bytes, None, "MemAvailable"), *_rooms(groups)]
     room = min(rooms, key=lambda room: room.free_bytes)
     if room.free_bytes < reserved_bytes:
-        raise BudgetError(
-            f"{reserved_bytes:,} bytes of buffers are still to be allocated and {room.limited_by} leaves "
-            f"{room.free_bytes:,}; raise that limit by {reserved_bytes - room.free_bytes:,} bytes, "
-            "or use fewer copy threads or a smaller batch"
-        )
+        raise _refusal(reserved_bytes, room)
     innermost = next((group for group in groups if group.limit_bytes is not None), None)
     return Budget(
         b_pc_bytes=room.free_bytes - reserved_bytes,
@@ -79,6 +89,30 @@ def least_room(groups: Sequence[MemoryCgroup], available_bytes: int, own_bytes: 
         reserved_bytes=reserved_bytes,
         system_available_bytes=available_bytes,
     )
+
+
+def _refusal(needed_bytes: int, room: _Room) -> BudgetError:
+    return BudgetError(
+        f"{needed_bytes:,} bytes of buffers are still to be allocated and {room.limited_by} leaves "
+        f"{room.free_bytes:,}; raise that limit by {needed_bytes - room.free_bytes:,} bytes, "
+        "or use fewer copy threads or a smaller batch"
+    )
+
+
+def _hard_rooms(root: Path) -> list[_Room]:
+    try:
+        groups, system = memory_cgroups(root), parse_table((root / "proc/meminfo").read_text())
+        swap_bytes = system.get("SwapFree", 0) << 10
+        rooms = [_Room((system["MemAvailable"] << 10) + swap_bytes, None, "MemAvailable")]
+    except (OSError, KeyError, ValueError):
+        return []
+    return rooms + [
+        _Room(
+            group.hard_limit_bytes - group.anonymous_bytes + swap_bytes, group.hard_limit_bytes, group.hard_limit_file
+        )
+        for group in groups
+        if group.hard_limit_bytes is not None
+    ]
 
 
 def _rooms(groups: Sequence[MemoryCgroup]) -> list[_Room]:

@@ -126,6 +126,7 @@ class DualBladeCache(StoredCache):
     Raises:
         ConfigurationError: the model keeps something else than K and V of past tokens, or an argument is not known.
         StorageError: the folder cannot be made.
+        BudgetError: by the first tokens, when the memory of the store's buffers is not free.
     """
 
     def __init__(

@@ -31,7 +31,8 @@ class CgroupDirectory(NamedTuple):
 class MemoryCgroup:
     """One memory cgroup as the kernel accounts for it, its descendants included.
 
-    `process_bytes` is anonymous and kernel memory; `reclaimable_bytes` is page cache that makes way for new one.
+    `process_bytes` is anonymous and kernel memory; `reclaimable_bytes` is page cache that makes way for new one. Beyond
+    `hard_limit_bytes` the kernel kills, beyond a lower `limit_bytes` it reclaims.
     """
 
     limit_file: str
@@ -39,6 +40,12 @@ class MemoryCgroup:
     usage_bytes: int
     reclaimable_bytes: int
     process_bytes: int
+    hard_limit_bytes: int | None = None
+    anonymous_bytes: int = 0
+
+    @property
+    def hard_limit_file(self) -> str:
+        return self.limit_file.replace("memory.high", "memory.max")
 
     @property
     def needed_bytes(self) -> int:
@@ -113,9 +120,12 @@ def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     folder = under(root, directory)
     stat = parse_table((folder / "memory.stat").read_text())
     kernel = folder / "memory.kmem.usage_in_bytes"  # absent without CONFIG_MEMCG_KMEM
+    limit_bytes = _finite(_limit_bytes(folder / "memory.limit_in_bytes"))
     return MemoryCgroup(
         limit_file=str(directory / "memory.limit_in_bytes"),
-        limit_bytes=_finite(_limit_bytes(folder / "memory.limit_in_bytes")),
+        limit_bytes=limit_bytes,
+        hard_limit_bytes=limit_bytes,
+        anonymous_bytes=stat["total_rss"],
         usage_bytes=int((folder / "memory.usage_in_bytes").read_text()),
         reclaimable_bytes=_reclaimable_bytes(
             stat["total_active_file"] + stat["total_inactive_file"], stat["total_mapped_file"], stat["total_shmem"]
@@ -135,6 +145,8 @@ def _read_v2(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     return MemoryCgroup(
         limit_file=str(directory / name),
         limit_bytes=_finite(limit_bytes),
+        hard_limit_bytes=_finite(limits[0][0]),
+        anonymous_bytes=stat["anon"],
         usage_bytes=int((folder / "memory.current").read_text()),
         reclaimable_bytes=_reclaimable_bytes(
             stat["active_file"] + stat["inactive_file"], stat["file_mapped"], stat["shmem"]

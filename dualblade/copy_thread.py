@@ -18,9 +18,14 @@ def set_up_copy_thread() -> None:
     torch is told in one thread is also what threads that start later begin with, so that is put back.
     """
     with _one_at_a_time:
-        others = torch.get_num_threads()
+        putting_back = threading.Thread(target=_tell, args=(torch.get_num_threads(), told := threading.Event()))
+        putting_back.start()  # before anything changes: there may be no room for another thread
         torch.set_num_threads(1)
-        putting_back = threading.Thread(target=torch.set_num_threads, args=(others,))
-        putting_back.start()
+        told.set()
         putting_back.join()
     precise_sleep()
+
+
+def _tell(n_threads: int, when: threading.Event) -> None:
+    when.wait()
+    torch.set_num_threads(n_threads)

@@ -7,20 +7,20 @@ import os
 from pathlib import Path
 
 from dualblade.errors import ConfigurationError, StorageError
-from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, file_system_of
 from dualblade.uring import dio_alignment_bytes
 
 
 def refuse_memory_file_system(directory: Path) -> None:
     """Raise for a folder that lies in memory, where a direct file would be page cache after all."""
-    if mount_of(directory, read_mounts()).fs_type in MEMORY_FILE_SYSTEMS:
+    if file_system_of(directory) in MEMORY_FILE_SYSTEMS:
         raise no_direct_io(directory)
 
 
 def no_direct_io(directory: Path) -> StorageError:
     """The error for a folder whose file system has no direct I/O."""
     return StorageError(
-        f"storage.directory={directory} lies on {mount_of(directory, read_mounts()).fs_type}, which has no direct I/O; "
+        f"storage.directory={directory} lies on {file_system_of(directory)}, which has no direct I/O; "
         "choose a folder on ext4, xfs or btrfs"
     )
 

@@ -34,6 +34,13 @@ def mount_of(path: Path, mounts: list[Mount]) -> Mount:
     return max(enumerate(above), key=lambda item: (len(item[1].point.parts), item[0]))[1]
 
 
+def file_system_of(path: Path) -> str:
+    """The name of its kind, as "ext4"; "unknown" in a chroot, whose own root is mounted nowhere that shows."""
+    mounts = read_mounts()
+    shown = any(path.resolve().is_relative_to(mount.point) for mount in mounts)
+    return mount_of(path, mounts).fs_type if shown else "unknown"
+
+
 def _parse(line: str) -> Mount:
     fields, _, tail = line.partition(" - ")
     _, _, device, root, point, options, *_ = fields.split(" ")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from dualblade.errors import StorageError
 from dualblade.extents import LbaMap, Piece, Span, bind, pieces
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.pinned import PinnedBuffer
@@ -36,6 +37,7 @@ class NvmeDirect:
         self.target = open_target(storage, bind(sizes, storage.lba_bytes).size_bytes)
         self.lba_map: LbaMap = bind(sizes, storage.lba_bytes, self.target.first_byte // storage.lba_bytes)
         self._tails: dict[TensorId, torch.Tensor] = {}
+        self._in_doubt: set[TensorId] = set()
         self._clock = DeviceClock(storage.pace) if storage.pace else None
         self._rings: list[Ring] = []
         try:
@@ -84,6 +86,7 @@ class NvmeDirect:
 
         Writes to one tensor must be finished one by one: the tail of each is the head of the next.
         """
+        self._refuse_if_in_doubt(tensor)
         span = self._span(tensor, rows)
         block = self._storage.lba_bytes
         if span.lead_bytes:
@@ -94,7 +97,11 @@ class NvmeDirect:
         pending = self._start("write", buffer, span, thread)
 
         def finish() -> None:
-            self._wait(pending, buffer, thread)
+            try:
+                self._wait(pending, buffer, thread)
+            finally:
+                if pending.in_doubt:
+                    self._in_doubt.add(tensor)
             self._tails[tensor] = tail
 
         return finish
@@ -128,12 +135,21 @@ class NvmeDirect:
 
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
+        self._refuse_if_in_doubt(tensor)
         end_byte = n_rows * self._geometry.row_bytes(tensor)
         tail_bytes = end_byte % self._storage.lba_bytes
         if tail_bytes:
             span = self.lba_map.span(tensor, end_byte - tail_bytes, end_byte)
             self._wait(self._start("read", buffer, span, thread), buffer, thread)
         self._tails[tensor] = buffer.data[:tail_bytes].clone()
+
+    def _refuse_if_in_doubt(self, tensor: TensorId) -> None:
+        """A write that was given up may still be carried out, over newer ones."""
+        if tensor in self._in_doubt:
+            raise StorageError(
+                f"the device still owes an answer to a write of {tensor} that was given up, and may carry it out over "
+                "newer tokens; close the cache and make it anew"
+            )
 
     def _span(self, tensor: TensorId, rows: range) -> Span:
         row_bytes = self._geometry.row_bytes(tensor)

@@ -17,7 +17,7 @@ import torch
 
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, file_system_of
 from dualblade.page_residency import resident_bytes
 from dualblade.pinned import PinnedBuffer
 from dualblade.placement import Placement, locate
@@ -50,12 +50,15 @@ class PageCache:
         self.evictions: dict[int, Eviction] = {}
         self._files: dict[TensorId, TensorFile] = {}
         directory = Path(storage.directory)
-        _judge(directory, asks_by_fsync=evict, checksum=storage.checksum)
+        file_system = _refuse_memory(directory)
         try:
             for layer in layers:
                 for kind in ("k", "v"):
                     tensor = TensorId(layer, kind)
                     self._files[tensor] = TensorFile(directory, tensor, geometry.tensor_bytes(tensor), self.io)
+            tells = file_system != "overlay" and all(file.tells_losses for file in self._files.values())
+            if not (tells or evict or storage.checksum):  # what evicts asks by fsync
+                _warn_of_hidden_losses(directory, file_system)
         except BaseException:
             self.close()
             raise
@@ -125,18 +128,21 @@ class PageCache:
             file.close()
 
 
-def _judge(directory: Path, *, asks_by_fsync: bool, checksum: bool) -> None:
-    """Refuse a folder in memory; warn of one where a failed write-back shows by fsync only, or by checksums."""
-    file_system = mount_of(directory, read_mounts()).fs_type
+def _refuse_memory(directory: Path) -> str:
+    """The folder's file system, unless that is memory."""
+    file_system = file_system_of(directory)
     if file_system in MEMORY_FILE_SYSTEMS:
         raise StorageError(
             f"storage.directory={directory} lies on {file_system}, which is memory, so the KV cache would never leave "
             "it; choose a folder on a disk"
         )
-    if file_system == "overlay" and not (asks_by_fsync or checksum):
-        warnings.warn(
-            f"storage.directory={directory} lies on overlay, which does not tell when the disk below could not take "
-            "what was written; choose a folder on the disk itself (of a container: a volume), or checksum=True",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    return file_system
+
+
+def _warn_of_hidden_losses(directory: Path, file_system: str) -> None:
+    warnings.warn(
+        f"storage.directory={directory} lies on {file_system}, where this kernel does not tell when the disk could not "
+        "take what was written; choose a folder on the disk itself (of a container: a volume), or checksum=True",
+        RuntimeWarning,
+        stacklevel=2,
+    )

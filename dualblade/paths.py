@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from dualblade.geometry import KVGeometry
@@ -9,11 +10,34 @@ from dualblade.nvme_direct import NvmeDirect
 from dualblade.page_cache import PageCache
 from dualblade.pinned import PinnedBuffer
 from dualblade.read_ahead import ReadAhead
+from dualblade.residency import Plan
 from dualblade.storage_config import StorageConfig
 from dualblade.transfer import Path
 
 
-def open_path(
+def open_paths(
+    plan: Plan,
+    geometry: KVGeometry,
+    storage: StorageConfig,
+    buffers: Sequence[PinnedBuffer],
+    ahead: ReadAhead | None,
+) -> dict[str, Path]:
+    """The paths that a plan takes, by name; all of them or none.
+
+    Raises:
+        StorageError: the space, direct I/O or the device is not there.
+    """
+    paths: dict[str, Path] = {}
+    with contextlib.ExitStack() as undo:
+        for name in sorted(set(plan.layers)):
+            layers = [layer for layer, path in enumerate(plan.layers) if path == name]
+            paths[name] = _open_path(name, geometry, layers, storage, buffers, ahead)
+            undo.callback(paths[name].close)
+        undo.pop_all()
+    return paths
+
+
+def _open_path(
     name: str,
     geometry: KVGeometry,
     layers: Sequence[int],
@@ -21,11 +45,7 @@ def open_path(
     buffers: Sequence[PinnedBuffer],
     ahead: ReadAhead | None,
 ) -> Path:
-    """The path of these layers, for threads with these buffers, and for `ahead` as one more.
-
-    Raises:
-        StorageError: the space, direct I/O or the device is not there.
-    """
+    """The path of these layers, for threads with these buffers, and for `ahead` as one more."""
     if name != "direct":
         return PageCache(geometry, layers, storage, evict=name == "page_cache_evict")
     depths = [storage.queue_depth] * len(buffers)

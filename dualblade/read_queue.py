@@ -99,14 +99,18 @@ def rows_as_bytes(device: torch.Tensor) -> torch.Tensor:
 
 def start_thread(task: Callable[[], None]) -> threading.Thread:
     """A thread that is set up and runs `task`; it cannot keep the process from ending."""
-    ready = threading.Event()
+    ready: Future[None] = Future()
 
     def run() -> None:
-        set_up_copy_thread()
-        ready.set()
+        try:
+            set_up_copy_thread()
+        except BaseException as error:
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
         task()
 
     thread = threading.Thread(target=run, name=f"ahead{task.__name__}", daemon=True)
     thread.start()
-    ready.wait()
+    ready.result()
     return thread

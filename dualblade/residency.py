@@ -1,7 +1,7 @@
 """Residency: which path each KV placement unit takes (paper, Algorithm 1). Pure arithmetic.
 
 A KPU is the (K, V) pair of one layer. Paths are named, not numbered, so that a third one can join without a change
-outside this module and the table of paths in the store.
+outside this module and paths.py.
 """
 
 from __future__ import annotations

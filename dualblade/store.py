@@ -10,7 +10,7 @@ from types import TracebackType
 
 import torch
 
-from dualblade.budget import measure_budget
+from dualblade.budget import refuse_unless_free
 from dualblade.buffers import buffer_bytes
 from dualblade.config import VariantConfig
 from dualblade.device_config import ReadAheadConfig
@@ -21,7 +21,7 @@ from dualblade.io_log import Operation
 from dualblade.ledger import Ledger
 from dualblade.link import Link, link_to
 from dualblade.outcomes import finish
-from dualblade.paths import open_path
+from dualblade.paths import open_paths
 from dualblade.phases import Activity
 from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state, warn_unless_locked
 from dualblade.pipeline import CopyThreads
@@ -70,7 +70,7 @@ class KVStore:
         self.activity = Activity(keep=keep_log)
         self.policy: Policy = Fixed("none")
         self.lengths = [0] * geometry.n_layers
-        measure_budget(buffer_bytes(geometry, storage.lba_bytes, copy_threads, self.link, self.device, read_ahead))
+        refuse_unless_free(buffer_bytes(geometry, storage.lba_bytes, copy_threads, self.link, self.device, read_ahead))
         self.plan: Plan | None = None
         self.paths: dict[str, Path] = {}
         self._ledger = Ledger(geometry, checksum=storage.checksum, keep_log=keep_log)
@@ -84,9 +84,9 @@ class KVStore:
                 self._ahead = open_read_ahead(read_ahead, self.link, self._ledger, len(self._threads.buffers))
                 undo.callback(self._ahead.close)
             self._slots = open_slots(geometry, storage.lba_bytes, self.device, shared=self.link.shares_memory)
+            warn_unless_locked(self._buffers)
             undo.pop_all()
         self._current = self._slots[0]
-        warn_unless_locked(self._buffers)
 
     def bind(self, variant: VariantConfig, b_pc_bytes: int, rank: Callable[[int], float] = lambda layer: layer) -> Plan:
         """Plan residency within a page-cache budget, bind each group to files or LBAs, and reserve their space.
@@ -107,11 +107,10 @@ class KVStore:
         kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
         in_flight_bytes = self._threads.n_threads * geometry.largest_tensor_bytes
         knob = knob_bytes(variant, b_pc_bytes, in_flight_bytes, kpu_bytes)
-        self.plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
-        for name in sorted(set(self.plan.layers)):
-            layers = [layer for layer, path in enumerate(self.plan.layers) if path == name]
-            self.paths[name] = open_path(name, geometry, layers, self.storage, self._threads.buffers, self._ahead)
-        return self.plan
+        plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
+        self.paths = open_paths(plan, geometry, self.storage, self._threads.buffers, self._ahead)
+        self.plan = plan
+        return plan
 
     def prefill(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store a layer's first tokens, `[T, B, H, D]` each."""

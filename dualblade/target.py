@@ -178,5 +178,6 @@ def _cannot_reserve(size_bytes: int, directory: Path, folder: Path, reason: str)
 
 
 def _free_bytes(folder: Path) -> int:
+    """For this user: the blocks that some file systems reserve are root's."""
     state = os.statvfs(folder)
-    return state.f_bavail * state.f_frsize
+    return (state.f_bavail if os.geteuid() else state.f_bfree) * state.f_frsize

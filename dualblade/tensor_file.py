@@ -23,6 +23,8 @@ from dualblade.geometry import TensorId
 from dualblade.page_residency import resident_bytes
 
 _EVICT_TRIES = 3
+# What a kernel says that cannot tell (gVisor), or a sandbox that does not let us ask.
+_NO_ANSWER = {errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.ESPIPE}
 
 
 class TensorFile:
@@ -37,6 +39,7 @@ class TensorFile:
         self._lost = 0  # the errno of a write-back
         self._asking = threading.Lock()  # the answer is remembered before another thread asks, and is told nothing
         self.fd = _create(directory, tensor, size_bytes)
+        self.tells_losses = -lib.db_write_back_error(self.fd) not in _NO_ANSWER
 
     def write(self, offset_bytes: int, staged: torch.Tensor) -> None:
         """Copy bytes into the file's pages."""
@@ -67,7 +70,8 @@ class TensorFile:
     def check(self) -> None:
         """Raise if any page could not be written back since the file was made, or since it was last renewed."""
         with self._asking:
-            self._lost = -lib.db_write_back_error(self.fd) or self._lost
+            if self.tells_losses:
+                self._lost = -lib.db_write_back_error(self.fd) or self._lost
         if self._lost:
             raise StorageError(
                 f"the kernel could not write back {self._name} ({os.strerror(self._lost)}), so tokens in it are lost; "

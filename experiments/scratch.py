@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualblade.errors import StorageError
-from dualblade.mounts import MEMORY_FILE_SYSTEMS, mount_of, read_mounts
+from dualblade.mounts import MEMORY_FILE_SYSTEMS, file_system_of
 from experiments.journal import Journal
 
 # Beside the KV itself: the canary of the cache drop and the file system's own blocks.
@@ -53,7 +53,7 @@ def check(directory: Path, needed_bytes: int) -> None:
 
 
 def _check_room(folder: Path, directory: Path, needed_bytes: int) -> None:
-    file_system = mount_of(folder, read_mounts()).fs_type
+    file_system = file_system_of(folder)
     if file_system in MEMORY_FILE_SYSTEMS:
         raise StorageError(
             f"storage.directory={directory} lies on {file_system}, which is memory and has no direct I/O; choose a "

@@ -163,7 +163,7 @@ def test_a_file_system_that_hides_such_failures_is_told(disk: Disk, tmp_path: Pa
         folder.mkdir()
     run("mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "overlay", merged)
     try:
-        with pytest.warns(RuntimeWarning, match="lies on overlay, which does not tell"):
+        with pytest.warns(RuntimeWarning, match="lies on overlay, where this kernel does not tell"):
             PageCache(GEOMETRY, [0], StorageConfig("test", str(merged)), evict=False).close()
         with warnings.catch_warnings():
             warnings.simplefilter("error")

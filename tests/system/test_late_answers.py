@@ -6,6 +6,7 @@ cancelled, and lands when the limit goes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -20,8 +21,10 @@ from dualblade.device_config import ReadAheadConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry
 from dualblade.link import HostLink
+from dualblade.pinned import PinnedBuffer
 from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
+from dualblade.uring import Mirror, Ring
 from dualblade.variants import VARIANTS
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
@@ -31,25 +34,27 @@ SLOW, UNLIMITED = 20_000, 0  # bytes/s
 
 
 class SlowDisk:
-    """A limit to the rate at which threads of this process read a disk."""
+    """A limit to the rate at which threads of this process read and write a disk."""
 
     def __init__(self, group: Path, device: str) -> None:
         self.group = group
         self._device = device
 
     def limit(self, bytes_per_s: int) -> None:
-        (self.group / "blkio.throttle.read_bps_device").write_text(f"{self._device} {bytes_per_s}")
+        for op in ("read", "write"):
+            (self.group / f"blkio.throttle.{op}_bps_device").write_text(f"{self._device} {bytes_per_s}")
 
-    def take(self, group: Path | None = None) -> None:
-        """All threads that there are now."""
+    def take(self, group: Path | None = None, names: str = "") -> None:
+        """The threads that there are now, or those whose names begin so."""
         for thread in threading.enumerate():
-            ((group or self.group) / "tasks").write_text(str(thread.native_id))
+            if thread.name.startswith(names):
+                ((group or self.group) / "tasks").write_text(str(thread.native_id))
 
 
 @pytest.fixture
 def slow_disk(disk_path: Path) -> Iterator[SlowDisk]:
     number = os.stat(disk_path).st_dev
-    group = BLKIO / f"dualblade-test-{os.getpid()}"
+    group, before = BLKIO / f"dualblade-test-{os.getpid()}", own_group()
     try:
         group.mkdir()
     except OSError as error:
@@ -64,12 +69,31 @@ def slow_disk(disk_path: Path) -> Iterator[SlowDisk]:
         yield disk
     finally:
         disk.limit(UNLIMITED)
-        disk.take(BLKIO)
-        group.rmdir()
+        leave(group, before)
 
 
-def rows(fill: float) -> tuple[torch.Tensor, torch.Tensor]:
-    k, v = (torch.full((TOKENS, 4, 1, 512), value).half() for value in (fill, fill + 0.5))
+def leave(group: Path, before: Path) -> None:
+    """Also the threads that the kernel made for a ring, which come and go."""
+    ends_at = time.monotonic() + 30
+    while group.is_dir():
+        for number in (group / "tasks").read_text().split():
+            with contextlib.suppress(OSError):
+                (before / "tasks").write_text(number)
+        try:
+            group.rmdir()
+        except OSError:
+            assert time.monotonic() < ends_at, "threads stay in the test's cgroup"
+            time.sleep(0.05)
+
+
+def own_group() -> Path:
+    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    own = next((path for _, controllers, path in lines if "blkio" in controllers.split(",")), "/")
+    return BLKIO / own.lstrip("/")
+
+
+def rows(fill: float, n_tokens: int = TOKENS) -> tuple[torch.Tensor, torch.Tensor]:
+    k, v = (torch.full((n_tokens, 4, 1, 512), value).half() for value in (fill, fill + 0.5))
     return k, v
 
 
@@ -96,6 +120,53 @@ def test_memory_that_a_late_answer_may_reach_is_used_no_more(
             with pytest.raises(StorageError, match="close the cache and make it anew"):
                 store.fetch(2)
             time.sleep(0.5)  # now they land
+
+
+def test_what_a_late_write_may_overwrite_is_not_written_anew(disk_path: Path, slow_disk: SlowDisk) -> None:
+    """A row is written by a thread of its own, whose memory the next prefill does not need; its place it does."""
+    geometry = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1088)
+    with KVStore(geometry, StorageConfig("test", str(disk_path), timeout_s=0.5), link=HostLink()) as store:
+        store.bind(VARIANTS["nvme_direct_only"], 0)
+        store.prefill(0, *rows(1.0))
+        store.synchronize()
+        slow_disk.take(names="copy-2")
+        slow_disk.take(names="copy-3")
+        slow_disk.limit(400)
+        store.append(0, *rows(7.0, 1))
+        with pytest.raises(StorageError, match="no answer in time"):
+            store.synchronize()
+        with pytest.raises(StorageError, match="may carry it out over newer tokens; close the cache and make it anew"):
+            store.crop(0)
+
+
+def test_transfers_that_were_not_given_up_still_come(disk_path: Path, slow_disk: SlowDisk) -> None:
+    """Mirrored reads, of which the first is given up while the later ones have not begun."""
+    size_bytes, chunk_bytes = 256 << 10, 64 << 10
+    content = os.urandom(4 * size_bytes)
+    (disk_path / "file").write_bytes(content)
+    fd = os.open(disk_path / "file", os.O_RDONLY | os.O_DIRECT)
+    staging, target = PinnedBuffer(4 * chunk_bytes), PinnedBuffer(len(content))
+    slow_disk.take()
+    slow_disk.limit(4 * chunk_bytes)  # a command each 0.25 s
+    outcomes = []
+    with Ring(fd, "it", queue_depth=4, first_byte=0, end_byte=len(content), block_bytes=4096) as ring:
+        reads = []
+        for offset in range(0, len(content), size_bytes):
+            mirror = Mirror(target.address + offset, 0, size_bytes, staging.size_bytes)
+            reads.append(ring.start("read", staging, staging.address, offset, size_bytes, chunk_bytes, mirror))
+        for read, timeout_s in zip(reads, (0.1, 5.0, 5.0, 5.0), strict=True):
+            try:
+                ring.wait(read, timeout_s)
+                outcomes.append("came")
+            except StorageError as error:
+                outcomes.append("given up" if "no answer in time" in str(error) else str(error))
+        slow_disk.limit(UNLIMITED)
+    os.close(fd)
+    came = [turn for turn, outcome in enumerate(outcomes) if outcome == "came"]
+    assert set(outcomes) == {"came", "given up"} and came == list(range(came[0], 4))
+    for turn in came:
+        span = slice(turn * size_bytes, (turn + 1) * size_bytes)
+        assert target.data[span].numpy().tobytes() == content[span]
 
 
 def test_a_store_made_anew_works(disk_path: Path, slow_disk: SlowDisk) -> None:

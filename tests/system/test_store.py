@@ -423,3 +423,15 @@ def test_a_store_is_bound_once_and_gives_all_its_files_back(disk_path: Path) -> 
 
 def open_files() -> set[str]:
     return set(os.listdir("/proc/self/fd"))
+
+
+def test_a_plan_that_failed_can_be_made_again(disk_path: Path) -> None:
+    geometry = KVGeometry.uniform(2, 1, 8, batch_size=2, capacity_tokens=4)
+    folder = disk_path / "later"
+    with KVStore(geometry, storage(folder)) as store:
+        with pytest.raises(StorageError, match="cannot create a file"):
+            store.bind(VARIANTS["dual_blade"], 0)
+        folder.mkdir()
+        store.bind(VARIANTS["dual_blade"], 0)
+        store.append(0, *rows(geometry, 0, 1))
+        store.synchronize()

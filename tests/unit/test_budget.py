@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.budget import Budget, least_room, measure_budget
+from dualblade.budget import Budget, least_room, measure_budget, refuse_unless_free
 from dualblade.cgroups import MemoryCgroup
 from dualblade.errors import BudgetError
 
@@ -75,6 +75,9 @@ class Machine:
 
     def budget(self, reserved_bytes: int = 0) -> Budget:
         return measure_budget(reserved_bytes, self.root)
+
+    def refuse_unless_free(self, needed_bytes: int) -> None:
+        refuse_unless_free(needed_bytes, self.root)
 
 
 @pytest.fixture
@@ -186,6 +189,21 @@ def test_buffers_that_do_not_fit_are_refused_with_the_numbers(machine: Machine) 
     with pytest.raises(BudgetError, match=r"80 bytes .*/job/memory.limit_in_bytes leaves 70; raise that limit by 10"):
         machine.budget(reserved_bytes=80)
     assert machine.budget(reserved_bytes=70).b_pc_bytes == 0
+
+
+def test_only_what_would_be_killed_is_refused(machine: Machine) -> None:
+    """Mapped files and what memory.high asks for make way; anonymous memory under the hard limit does not."""
+    machine.mount(V2, "/", "/sys/fs/cgroup", "0::/job")
+    machine.v2(
+        "/sys/fs/cgroup/job", Group(limit=400 * MIB, high=200 * MIB, anon=100 * MIB, cache=300 * MIB, mapped=300 * MIB)
+    )
+    machine.refuse_unless_free(300 * MIB)
+    with pytest.raises(BudgetError, match=r"/job/memory.max leaves 314,572,800; raise that limit by 1 bytes"):
+        machine.refuse_unless_free(300 * MIB + 1)
+
+
+def test_accounts_that_cannot_be_read_refuse_nothing(tmp_path: Path) -> None:
+    refuse_unless_free(1 << 50, tmp_path)
 
 
 AMPLE = 1 << 40
