@@ -1,0 +1,30 @@
+"""What tests of KVStore share: its storage, rows to put in, and links."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from dualblade.device_config import LinkPace
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.link import HostLink, Link, PacedLink, SharedLink
+from dualblade.storage_config import StorageConfig
+
+
+def storage(directory: Path, **changes: object) -> StorageConfig:
+    return dataclasses.replace(StorageConfig("test", str(directory), checksum=True), **changes)  # type: ignore[arg-type]
+
+
+def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    dtype = getattr(torch, geometry.dtype)
+    k, v = (torch.rand(n_tokens, *geometry.row_shape(TensorId(layer, kind))).to(dtype) for kind in ("k", "v"))  # type: ignore[arg-type]
+    return k, v
+
+
+LINKS: dict[str, Link] = {
+    "host": HostLink(),
+    "shared": SharedLink(),
+    "paced": PacedLink(LinkPace(gb_per_s=100.0, source="a test")),
+}
