@@ -22,6 +22,14 @@ def equal_columns(runs: pd.DataFrame, but: tuple[str, ...] = ()) -> list[str]:
     return [column for column in columns if not column.startswith((*DRAWN, *but))]
 
 
+def alpha(runs: pd.DataFrame) -> pd.Series:
+    """Share of the layers in DRAM, 0 to 1. Source: `plan` of result.json."""
+    n1, n_layers = (
+        pd.to_numeric(optional(runs, f"result.plan.{name}"), errors="coerce") for name in ("n1", "n_layers")
+    )
+    return n1 / n_layers
+
+
 def past_the_cache(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with a pipeline that took all layers by the direct path."""
     direct = (optional(runs, "result.plan.n1") == 0) & (optional(runs, "config.variant.overflow") == "direct")

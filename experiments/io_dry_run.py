@@ -43,7 +43,7 @@ def planned(path: IoPath, storage: StorageConfig, size_bytes: int) -> IoTarget:
             return on_loop(Path(storage.directory) / FILE)
         case "block":
             device = BlockTarget(storage, size_bytes)
-            device.close(in_doubt=True)  # nothing was written, so there is nothing to discard
+            device.release()
             return on_device(device)
         case "nvme":
             with contextlib.closing(Claim(storage)) as claim:

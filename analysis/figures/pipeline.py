@@ -12,7 +12,7 @@ from analysis.change import changes
 from analysis.curves import latency_axis
 from analysis.layout import add_legend, add_note, new_panels
 from analysis.load import Results, optional
-from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns
+from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, alpha, curves_by_storage, equal_columns
 from analysis.selection import Selection, largest, warm
 from analysis.stats import summarise
 from analysis.style import PIPELINES, Look
@@ -31,7 +31,7 @@ def select(results: Results) -> Selection:
     runs = warm(results.runs)
     given = optional(runs, "config.variant.knob").astype(str).str.endswith("%")
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
-    runs = runs.assign(alpha=_number(runs, "result.plan.n1") / _number(runs, "result.plan.n_layers"))
+    runs = runs.assign(alpha=alpha(runs))
     runs = runs[runs["alpha"].notna()]
     if runs.empty:
         return Selection(runs)
@@ -87,10 +87,6 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look) -> None:
         zorder=3,
         **look.line,
     )
-
-
-def _number(runs: pd.DataFrame, column: str) -> pd.Series:
-    return pd.to_numeric(optional(runs, column), errors="coerce")
 
 
 def _share_scale(panels: list[Axes]) -> None:

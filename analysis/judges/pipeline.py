@@ -9,10 +9,11 @@ from analysis.claims import Claim, Finding, Untestable, graded, sentence
 from analysis.evidence import LINK, UNTRACED, Setup, trace_name
 from analysis.judges.wording import basis, in_percent, names, percent
 from analysis.load import optional
-from analysis.selection import Selection, as_text, largest, setup_columns, variant_columns
+from analysis.pipelines import PIPELINE, alpha, equal_columns
+from analysis.selection import Selection, as_text, largest
 from analysis.stats import interval
 
-PIPELINE, KNOB = "config.variant.pipeline", "config.variant.knob"
+KNOB = "config.variant.knob"
 ALPHA = "alpha"  # share of the layers in DRAM, which the claim calls the DRAM:SSD ratio
 POINT = [ALPHA, KNOB, "memory_gb"]
 METRIC = "decode_s_per_token"
@@ -60,17 +61,12 @@ def probing_iterations(runs: pd.DataFrame) -> pd.Series:
 def _adaptive_and_intra(runs: pd.DataFrame) -> Selection:
     """Pairs of runs with the two pipelines, all else equal; of all settings, that with most ratios."""
     settings = {PIPELINE: optional(runs, PIPELINE), KNOB: optional(runs, KNOB).map(str)}
-    runs = runs.assign(**{ALPHA: _layers(runs, "n1") / _layers(runs, "n_layers")}, **settings)
+    runs = runs.assign(**{ALPHA: alpha(runs)}, **settings)
     runs = runs[runs[PIPELINE].isin(["adaptive", "intra"]) & runs[[ALPHA, METRIC]].notna().all(axis="columns")]
-    equal = [name for name in (*setup_columns(runs), *variant_columns(runs)) if name not in (PIPELINE, KNOB)]
+    equal = equal_columns(runs, but=("memory_gb",))
     alike = as_text(runs[[*equal, *POINT, TURN]])
     runs = runs[runs[PIPELINE].groupby([alike[name] for name in alike]).transform("nunique") == 2]
     return largest(runs, equal, (PIPELINE, ALPHA)) if len(runs) else Selection(runs)
-
-
-def _layers(runs: pd.DataFrame, name: str) -> pd.Series:
-    """A count of layers in the plan: `n1` are in DRAM."""
-    return pd.to_numeric(optional(runs, f"result.plan.{name}"), errors="coerce")
 
 
 def _other(iterations: list[dict[str, object]], choice: str) -> int:

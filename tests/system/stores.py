@@ -11,6 +11,7 @@ from dualblade.device_config import LinkPace
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.storage_config import StorageConfig
+from dualblade.store import KVStore
 
 
 def storage(directory: Path, **changes: object) -> StorageConfig:
@@ -21,6 +22,15 @@ def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor,
     dtype = getattr(torch, geometry.dtype)
     k, v = (torch.rand(n_tokens, *geometry.row_shape(TensorId(layer, kind))).to(dtype) for kind in ("k", "v"))  # type: ignore[arg-type]
     return k, v
+
+
+def filled(store: KVStore, n_tokens: int = 8) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    """K and V of each layer, which the store has from now on."""
+    kept = {layer: rows(store.geometry, layer, n_tokens) for layer in range(store.geometry.n_layers)}
+    for layer, new in kept.items():
+        store.prefill(layer, *new)
+    store.synchronize()
+    return kept
 
 
 LINKS: dict[str, Link] = {

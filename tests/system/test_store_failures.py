@@ -17,7 +17,7 @@ from dualblade.geometry import KVGeometry, TensorId
 from dualblade.nvme_direct import NvmeDirect
 from dualblade.store import KVStore
 from dualblade.variants import VARIANTS
-from tests.system.stores import LINKS, rows, storage
+from tests.system.stores import LINKS, filled, rows, storage
 
 
 def test_a_failed_write_is_raised_and_its_rows_are_never_served(
@@ -26,10 +26,7 @@ def test_a_failed_write_is_raised_and_its_rows_are_never_served(
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
-        good = {layer: rows(geometry, layer, 8) for layer in range(2)}
-        for layer, new in good.items():
-            store.prefill(layer, *new)
-        store.synchronize()
+        good = filled(store)
         direct = store.paths["direct"]
         assert isinstance(direct, NvmeDirect)
         bad_span = dataclasses.replace(direct._span(TensorId(0, "v"), range(8, 9)), offset_bytes=1 << 40)
@@ -62,9 +59,7 @@ def test_after_a_failure_a_store_can_start_over(disk_path: Path, monkeypatch: py
     geometry = KVGeometry.uniform(3, 1, 512, batch_size=4, capacity_tokens=16)
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
-        for layer in range(3):
-            store.prefill(layer, *rows(geometry, layer, 8))
-        store.synchronize()
+        filled(store)
         with monkeypatch.context() as broken:
             broken.setattr(store.paths["direct"], op, failing)
             if op == "read":
@@ -74,9 +69,7 @@ def test_after_a_failure_a_store_can_start_over(disk_path: Path, monkeypatch: py
             with pytest.raises(StorageError, match="no more"):
                 store.crop(0)
         store.crop(0)
-        again = {layer: rows(geometry, layer, 4) for layer in range(3)}
-        for layer, new in again.items():
-            store.prefill(layer, *new)
+        again = filled(store, 4)
         for layer, new in again.items():
             for got, expected in zip(store.fetch(layer), new, strict=True):
                 assert torch.equal(got, expected)
@@ -92,9 +85,7 @@ def test_a_store_is_closed_while_loads_wait_for_others(disk_path: Path, monkeypa
     hangs, goes_on = threading.Event(), threading.Event()
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
-        for layer in range(2):
-            store.prefill(layer, *rows(geometry, layer, 16))
-        store.synchronize()
+        filled(store, 16)
         direct = store.paths["direct"]
         real_write = direct.write
 
@@ -140,10 +131,7 @@ def test_a_failed_read_is_raised_and_the_layers_after_it_still_come(
     ahead = ReadAheadConfig(pieces=2, piece_bytes=4096)
     with KVStore(geometry, storage(disk_path), link=LINKS[link], read_ahead=ahead) as store:
         store.bind(dataclasses.replace(VARIANTS["nvme_direct_only"], pipeline=pipeline), 0)
-        kept = {layer: rows(geometry, layer, 8) for layer in range(3)}
-        for layer, new in kept.items():
-            store.prefill(layer, *new)
-        store.synchronize()
+        kept = filled(store)
         direct = store.paths["direct"]
         assert isinstance(direct, NvmeDirect)
         real_span = direct._span
@@ -163,9 +151,7 @@ def test_bytes_changed_behind_our_back_are_not_served(disk_path: Path) -> None:
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=16)
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
-        for layer in range(2):
-            store.prefill(layer, *rows(geometry, layer, 8))
-        store.synchronize()
+        filled(store)
         direct = store.paths["direct"]
         assert isinstance(direct, NvmeDirect)
         with open(f"/proc/self/fd/{direct.target.fd}", "r+b") as file:
