@@ -44,8 +44,8 @@ lint: setup ## ruff, mypy, import-linter
 	$(VENV)/bin/lint-imports
 
 # One stamp a step, all inside .venv, so that removing .venv is a fresh start.
-$(VENV)/.system: dualblade/system_packages.py
-	$(PYTHON) -I dualblade/system_packages.py
+$(VENV)/.system: dualblade/doctor/system_packages.py
+	$(PYTHON) -I dualblade/doctor/system_packages.py
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
@@ -64,10 +64,10 @@ $(VENV)/.packages: $(VENV)/torch.txt pyproject.toml
 
 # The guest's kernel; without one, the rest works.
 $(VENV)/.kernel: $(VENV)/.packages
-	$(PY) -m experiments.kernel
+	$(PY) -m experiments.guest.kernel
 	@touch $@
 
-$(VENV)/.native: $(VENV)/.packages dualblade/_uring_build.py \
-		$(addprefix dualblade/,_clock.c _clock.h _pages.c _pages.h _uring.c _uring.h)
-	$(PY) dualblade/_uring_build.py
+$(VENV)/.native: $(VENV)/.packages dualblade/native/build.py \
+		$(addprefix dualblade/native/,clock.c clock.h pages.c pages.h ring.c ring.h)
+	$(PY) dualblade/native/build.py
 	@touch $@

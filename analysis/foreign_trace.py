@@ -17,10 +17,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import layout, style
-from analysis.addresses import MIB, closed_gaps
-from analysis.device_metrics import NS_PER_S, kb_per_run, throughput
-from analysis.mistakes import MISTAKES, sentence
+from analysis.command_errors import MISTAKES, sentence
+from analysis.drawing import layout, style
+from analysis.metrics.addresses import MIB, closed_gaps
+from analysis.metrics.device_metrics import NS_PER_S, kb_per_run, throughput
 from traces import schema
 from traces.decode import SOURCES, decode
 from traces.errors import TraceError

@@ -13,10 +13,10 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-from analysis.documents import ResultsError
+from analysis.command_errors import MISTAKES, sentence
 from analysis.figures.__main__ import check_folder
-from analysis.load import DEFAULT_RESULTS, find_runs
-from analysis.mistakes import MISTAKES, sentence
+from analysis.results.documents import ResultsError
+from analysis.results.load import DEFAULT_RESULTS, find_runs
 from dualblade.errors import DualBladeError
 
 PROJECT = Path(__file__).resolve().parents[1]

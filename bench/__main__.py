@@ -20,11 +20,12 @@ from types import FrameType
 from bench import baseline, direct, native, overlap
 from bench.results import Results
 from bench.trial import session
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import DualBladeError
-from dualblade.storage_config import StorageConfig
-from experiments import environment, virtual_machine
-from experiments.point import Point
-from experiments.sweep import compose_points
+from experiments.guest import virtual_machine
+from experiments.machine import environment
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 PARTS = {"fio": direct.measure, "flexllmgen": baseline.measure, "nvme": native.measure, "overlap": overlap.measure}
 RESULTS = Path(__file__).with_name("results.json")

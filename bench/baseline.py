@@ -9,8 +9,8 @@ from typing import Any
 
 from bench import peer_package, trial
 from bench.comparison import Comparison, Pair
-from experiments.point import Point
-from experiments.sweep import compose_points
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 PEER = "bench.flexllmgen"
 

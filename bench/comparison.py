@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.stats import coverage, interval_rank
+from analysis.metrics.stats import coverage, interval_rank
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Comparison:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Interval of the median (see analysis.stats); None for a single value."""
+    """Interval of the median (see analysis.metrics.stats); None for a single value."""
     if len(values) < 2:
         return None
     ordered, rank = sorted(values), interval_rank(len(values))

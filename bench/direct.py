@@ -15,11 +15,11 @@ from typing import Any
 from bench import fio, trial
 from bench.comparison import Comparison, Pair
 from bench.transfer import DirectTransfer
-from dualblade.uring import Op
-from experiments import huge_pages
-from experiments.point import Point
-from experiments.scratch import scratch_folder
-from experiments.sweep import compose_points
+from dualblade.paths.ring import Op
+from experiments.machine import huge_pages
+from experiments.machine.scratch import scratch_folder
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 ITERATIONS = 6
 PASSES = 3  # over the working set, so that a transfer takes about a second

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.errors import MachineError
-from experiments.huge_pages import HUGE_PAGE_BYTES
+from experiments.machine.huge_pages import HUGE_PAGE_BYTES
 
 if TYPE_CHECKING:
-    from dualblade.uring import Op
+    from dualblade.paths.ring import Op
 
 TIMEOUT_S = 120.0
 

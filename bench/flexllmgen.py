@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from dualblade.config import RunConfig
+from dualblade.config.run import RunConfig
 from dualblade.geometry import KVGeometry, TensorId
 
 

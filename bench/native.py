@@ -15,11 +15,11 @@ from typing import Any
 
 from bench import fio, trial
 from bench.comparison import Comparison, Pair
-from experiments import virtual_machine
-from experiments.emulated_ssd import EmulatedSsd
 from experiments.errors import RunError
-from experiments.guest import Guest
-from experiments.virtual_machine import Hardware
+from experiments.guest import virtual_machine
+from experiments.guest.emulated_ssd import EmulatedSsd
+from experiments.guest.testbed import Guest
+from experiments.guest.virtual_machine import Hardware
 
 IN_GUEST = Path(__file__).with_name("native_in_guest.py")
 SSD = EmulatedSsd("DUALBLADE-BENCH", 1024, 16, lba_bytes=4096, mdts_kib=512, queue_pairs=8)

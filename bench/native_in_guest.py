@@ -17,10 +17,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any, cast
 
-from dualblade.nvme_target import NvmeTarget
-from dualblade.storage_config import StorageConfig
+from dualblade.config.storage import StorageConfig
+from dualblade.paths.ring import Op, Pending, Ring
+from dualblade.targets.nvme import NvmeTarget
 from dualblade.units import KIB
-from dualblade.uring import Op, Pending, Ring
 
 MOST_CHUNK_BYTES = 512 * KIB
 CHUNKS = 32  # of a tensor, which is then about 16 MiB

@@ -10,12 +10,12 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from analysis.overlap_model import limit_s
+from analysis.metrics.overlap_model import limit_s
 from bench import trial
 from bench.comparison import Comparison, Pair
-from experiments import storage_rate
-from experiments.point import Point
-from experiments.sweep import compose_points
+from experiments.machine import storage_rate
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 STORAGE_GB_PER_S = 2.0
 LINK_RATIO = 2.3

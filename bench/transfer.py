@@ -10,10 +10,10 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
-from dualblade.config import RunConfig
-from dualblade.nvme_direct import Finish, NvmeDirect
-from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state
-from dualblade.uring import Op
+from dualblade.config.run import RunConfig
+from dualblade.paths.direct import Finish, NvmeDirect
+from dualblade.paths.pinned import PinnedBuffer, PinnedState, pinned_state
+from dualblade.paths.ring import Op
 
 
 class DirectTransfer:

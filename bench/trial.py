@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dualblade.storage_config import StorageConfig
-from experiments.block_device import readahead
-from experiments.caches import drop_caches
-from experiments.dirty_pages import held_to_budget
-from experiments.engine import PROJECT, enter, running
+from dualblade.config.storage import StorageConfig
 from experiments.errors import MachineError, RunError
-from experiments.hierarchy import fresh_cgroup
-from experiments.journal import Journal, exclusive, state_dir
-from experiments.point import Point
-from experiments.scratch import scratch_folder
+from experiments.machine.block_device import readahead
+from experiments.machine.caches import drop_caches
+from experiments.machine.cgroup_tree import fresh_cgroup
+from experiments.machine.dirty_pages import held_to_budget
+from experiments.machine.journal import Journal, exclusive, state_dir
+from experiments.machine.scratch import scratch_folder
+from experiments.points.point import Point
+from experiments.processes.engine import PROJECT, enter, running
 
 ENGINE = "dualblade"
 DEADLINE_S = 120.0

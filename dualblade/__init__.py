@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
-    "DualBladeCache": "dualblade.cache",
+    "DualBladeCache": "dualblade.model.cache",
     "DualBladeError": "dualblade.errors",
     "KVGeometry": "dualblade.geometry",
     "KVStore": "dualblade.store",

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dualblade.budget import measure_budget
-from dualblade.config import RunConfig, Source
+from dualblade.config.run import RunConfig, Source
 from dualblade.errors import DualBladeError
-from dualblade.io_log import prepare_log, write_log
-from dualblade.link import open_link
-from dualblade.replay import Replay
-from dualblade.result import (
+from dualblade.model.replay import Replay
+from dualblade.pipeline.link import open_link
+from dualblade.plan.budget import measure_budget
+from dualblade.record.io_log import prepare_log, write_log
+from dualblade.run.fork_server import serve
+from dualblade.run.result import (
     describe,
     direct_path,
     extents,
@@ -35,11 +36,10 @@ from dualblade.result import (
     verify,
     write_result,
 )
-from dualblade.server import serve
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:
-    from dualblade.generation import LoadedModel
+    from dualblade.model.generation import LoadedModel
 
 
 def main(words: list[str] | None = None) -> int:
@@ -115,7 +115,7 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
 def _hold(source: str) -> int:
     """Keep what runs of a source import mapped, until standard input closes."""
     if source == "model":
-        from dualblade.generation import load_libraries
+        from dualblade.model.generation import load_libraries
 
         load_libraries()
     prepare_log()
@@ -129,7 +129,7 @@ def _load_model(config: RunConfig) -> LoadedModel | None:
     if config.workload.source == "replay":
         torch.set_num_threads(1)
         return None
-    from dualblade.generation import LoadedModel, keep_freed_memory
+    from dualblade.model.generation import LoadedModel, keep_freed_memory
 
     model = LoadedModel(config)
     keep_freed_memory()

@@ -10,29 +10,29 @@ from types import TracebackType
 
 import torch
 
-from dualblade.budget import refuse_unless_free
-from dualblade.buffers import buffer_bytes
-from dualblade.config import VariantConfig
-from dualblade.device_config import ReadAheadConfig
+from dualblade.checks import check_fetch, check_layer, check_tokens, next_rows
+from dualblade.config.device import ReadAheadConfig
+from dualblade.config.run import VariantConfig
+from dualblade.config.sections import require
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.intake import check_fetch, check_layer, check_tokens, next_rows
-from dualblade.io_log import Operation
-from dualblade.ledger import Ledger
-from dualblade.link import Link, link_to
-from dualblade.outcomes import finish
-from dualblade.paths import open_paths
-from dualblade.phases import Activity
-from dualblade.pinned import PinnedBuffer, PinnedState, pinned_state, warn_unless_locked
-from dualblade.pipeline import CopyThreads
-from dualblade.placement import Placement
-from dualblade.read_ahead import ReadAhead, open_read_ahead
-from dualblade.residency import Plan, knob_bytes, plan_residency
-from dualblade.sections import require
-from dualblade.slot import Slot, open_slots
-from dualblade.storage_config import StorageConfig
-from dualblade.strategies import Fixed, Policy, Strategy, policy, watch
-from dualblade.transfer import Moment, Path, Queueing, Transfer
+from dualblade.linux.fiemap import Placement
+from dualblade.paths.base import Moment, Path, Queueing, Transfer
+from dualblade.paths.open import open_paths
+from dualblade.paths.pinned import PinnedBuffer, PinnedState, pinned_state, warn_unless_locked
+from dualblade.pipeline.buffers import buffer_bytes
+from dualblade.pipeline.copy_threads import CopyThreads
+from dualblade.pipeline.futures import finish
+from dualblade.pipeline.link import Link, link_to
+from dualblade.pipeline.policy import Fixed, Policy, Strategy, policy, watch
+from dualblade.pipeline.read_ahead import ReadAhead, open_read_ahead
+from dualblade.pipeline.slot import Slot, open_slots
+from dualblade.plan.budget import refuse_unless_free
+from dualblade.plan.residency import Plan, knob_bytes, plan_residency
+from dualblade.record.io_log import Operation
+from dualblade.record.ledger import Ledger
+from dualblade.record.phases import Activity
 
 # Stores that may be queued before `append` waits: K and V of the layer before, so that they overlap with compute.
 QUEUED_STORES = 4

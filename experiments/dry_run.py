@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from dualblade import dry_run
 from dualblade.errors import DualBladeError
-from experiments import io_dry_run, scratch
-from experiments.environment import available_bytes
-from experiments.io_point import IoPoint
-from experiments.kernel import CACHE
-from experiments.point import Settings
-from experiments.points import AnyPoint, from_config
-from experiments.sweep import compose_points
+from dualblade.run import dry_run
+from experiments.guest.kernel import CACHE
+from experiments.io_paths import io_dry_run
+from experiments.machine import scratch
+from experiments.machine.environment import available_bytes
+from experiments.points.io_point import IoPoint
+from experiments.points.kinds import AnyPoint, from_config
+from experiments.points.point import Settings
+from experiments.points.sweep import compose_points
 
 FLAG = "--dry-run"
 

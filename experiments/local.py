@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dualblade.config import Source
-from experiments import environment
-from experiments.engine import Launch, Report, execute, running
+from dualblade.config.run import Source
 from experiments.errors import MachineError
-from experiments.host import Host
-from experiments.journal import Journal
+from experiments.machine import environment
+from experiments.machine.host import Host
+from experiments.machine.journal import Journal
+from experiments.machine.storage_rate import StorageRates
 from experiments.measure import measure
-from experiments.point import Point, Settings
-from experiments.points import AnyPoint
+from experiments.points.kinds import AnyPoint
+from experiments.points.point import Point, Settings
+from experiments.processes.engine import Launch, Report, execute, running
 from experiments.results import Results
-from experiments.storage_rate import StorageRates
 
 Engines = Callable[[Path, Source, float], contextlib.AbstractContextManager[Launch]]
 

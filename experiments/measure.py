@@ -13,22 +13,22 @@ from typing import Any
 
 from dualblade.errors import BudgetError, DualBladeError
 from dualblade.units import GB
-from experiments import environment
-from experiments.block_device import readahead
-from experiments.caches import drop_caches
-from experiments.cgroup import MemoryCgroup
-from experiments.dirty_pages import held_to_budget
-from experiments.engine import Engine, Report, running
 from experiments.errors import MachineError, RunError
-from experiments.hierarchy import fresh_cgroup
-from experiments.host import Host
-from experiments.io_point import IoPoint
-from experiments.io_run import IoRun
-from experiments.journal import Journal
-from experiments.point import Point, Settings
-from experiments.points import AnyPoint
+from experiments.io_paths.io_run import IoRun
+from experiments.machine import environment
+from experiments.machine.block_device import readahead
+from experiments.machine.caches import drop_caches
+from experiments.machine.cgroup import MemoryCgroup
+from experiments.machine.cgroup_tree import fresh_cgroup
+from experiments.machine.dirty_pages import held_to_budget
+from experiments.machine.host import Host
+from experiments.machine.journal import Journal
+from experiments.machine.scratch import scratch_folder
+from experiments.points.io_point import IoPoint
+from experiments.points.kinds import AnyPoint
+from experiments.points.point import Point, Settings
+from experiments.processes.engine import Engine, Report, running
 from experiments.results import ENGINE_LOG, ENVIRONMENT, RESULT, Results, Workspace
-from experiments.scratch import scratch_folder
 from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own

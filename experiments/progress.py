@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from experiments.io_point import KIND
+from experiments.points.io_point import KIND
+from experiments.points.sweep import count_points
 from experiments.results import State
-from experiments.sweep import count_points
 
 if TYPE_CHECKING:
     from rich.progress import Progress

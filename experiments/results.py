@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from experiments.environment import fingerprint
-from experiments.journal import Journal
-from experiments.points import AnyPoint
+from experiments.machine.environment import fingerprint
+from experiments.machine.journal import Journal
+from experiments.points.kinds import AnyPoint
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"

@@ -16,19 +16,19 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from dualblade.errors import DualBladeError
-from experiments import all_experiments
 from experiments.dry_run import FLAG, report
-from experiments.ending import undo_on_request
 from experiments.errors import MachineError
-from experiments.hierarchy import enter_scope
-from experiments.point import Settings
-from experiments.points import AnyPoint, from_config
+from experiments.fingerprint import current_fingerprint
+from experiments.hydra_errors import COMPLAINTS, sentence
+from experiments.machine.cgroup_tree import enter_scope
+from experiments.points import all_experiments
+from experiments.points.kinds import AnyPoint, from_config
+from experiments.points.point import Settings
+from experiments.points.sweep import CONF, in_rounds, plain, register_resolvers
+from experiments.processes.signals import undo_on_request
 from experiments.progress import display
 from experiments.results import Results, State
 from experiments.session import Session
-from experiments.sweep import CONF, in_rounds, plain, register_resolvers
-from experiments.testbed import current_fingerprint
-from experiments.wording import COMPLAINTS, sentence
 
 INTERRUPTED = 130
 

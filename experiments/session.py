@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.engine import Report
-from experiments.guest import GuestTestbed
-from experiments.journal import Journal, exclusive, state_dir
+from experiments.guest.testbed import GuestTestbed
 from experiments.local import LocalTestbed
-from experiments.point import Settings
-from experiments.points import AnyPoint
+from experiments.machine.journal import Journal, exclusive, state_dir
+from experiments.points.kinds import AnyPoint
+from experiments.points.point import Settings
+from experiments.processes.engine import Report
 from experiments.results import Results
 
 

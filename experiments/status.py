@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualblade.errors import DualBladeError
-from experiments import environment, fio
-from experiments.io_point import KIND
-from experiments.point import Settings
-from experiments.points import from_config
+from experiments.fingerprint import current_fingerprint, current_fingerprint_of
+from experiments.hydra_errors import COMPLAINTS, sentence
+from experiments.machine import environment
+from experiments.points.io_point import KIND
+from experiments.points.kinds import from_config
+from experiments.points.point import Settings
+from experiments.points.sweep import compose_points
+from experiments.processes import fio
 from experiments.progress import duration
 from experiments.results import Record, Results, State
-from experiments.sweep import compose_points
-from experiments.testbed import current_fingerprint, current_fingerprint_of
-from experiments.wording import COMPLAINTS, sentence
 
 
 class Entry(NamedTuple):

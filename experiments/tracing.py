@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualblade.config import RunConfig
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.sections import read_section, require
-from dualblade.storage_config import StorageConfig
-from experiments.block_device import BlockDevice, backing_device
-from experiments.engine import enter
+from dualblade.config.run import RunConfig
+from dualblade.config.sections import read_section, require
+from dualblade.config.storage import StorageConfig
+from dualblade.linux.mounts import mount_of, read_mounts
 from experiments.errors import MachineError, RunError
+from experiments.machine.block_device import BlockDevice, backing_device
+from experiments.processes.engine import enter
 
 if TYPE_CHECKING:
     from traces.schema import TraceInfo
@@ -85,9 +85,9 @@ class RunTrace:
         return {"name": self._settings.name, "attach_s": self._attach_s, **info.as_dict()}
 
     def _write(self) -> TraceInfo:
-        from traces import block_latency, io_layers, page_cache
         from traces.attribution import RunAttribution
         from traces.decode import decode
+        from traces.formats import block_latency, io_layers, page_cache
         from traces.schema import FILE_NAME
 
         folder, raw = self._folder, self._folder / RAW

@@ -14,12 +14,12 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from experiments import virtual_machine
-from experiments.emulated_ssd import EmulatedSsd
 from experiments.errors import MachineError
-from experiments.guest import Guest
-from experiments.journal import Journal, exclusive
-from experiments.kernel import CACHE
+from experiments.guest import virtual_machine
+from experiments.guest.emulated_ssd import EmulatedSsd
+from experiments.guest.kernel import CACHE
+from experiments.guest.testbed import Guest
+from experiments.machine.journal import Journal, exclusive
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 

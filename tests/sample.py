@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from analysis.documents import read_run
-from analysis.load import find_runs
+from analysis.results.documents import read_run
+from analysis.results.load import find_runs
 
 COPIED = ("kv_io.parquet", "device_io.parquet", "io_layers.parquet")
 SHORTENED = ("environment.json", "result.json")

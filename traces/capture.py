@@ -21,7 +21,7 @@ from traces import devices
 from traces.decode import header
 from traces.errors import TraceError
 
-SCRIPTS = Path(__file__).parent
+SCRIPTS = Path(__file__).with_name("scripts")
 TRACEFS = Path("/sys/kernel/tracing")
 READY = b"READY"
 STOP_TIMEOUT_S = 60.0

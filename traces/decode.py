@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from traces import biosnoop, blkparse, block_requests, cheops25, io_layers, nvme_commands
 from traces.attribution import FILES, RunAttribution
 from traces.devices import Devices
 from traces.errors import TraceError
 from traces.events import Events
+from traces.formats import biosnoop, blkparse, block_requests, cheops25, io_layers, nvme_commands
 from traces.pairing import Commands, Pairing, unpaired
 from traces.reorder import Reorder
 from traces.schema import METADATA_KEY, OPERATIONS, SCHEMA, TraceInfo

@@ -12,9 +12,9 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis import layout, metrics, style, sweep
-from analysis.bugs import Bugs
-from analysis.documents import ResultsError
+from analysis import default_sweep
+from analysis.command_errors import MISTAKES, sentence
+from analysis.drawing import layout, style
 from analysis.figures import (
     access_pattern,
     device_latency_table,
@@ -36,9 +36,11 @@ from analysis.figures import (
     wrangling,
     wrangling_records,
 )
-from analysis.load import DEFAULT_RESULTS, Results, find_runs, load
-from analysis.mistakes import MISTAKES, sentence
-from analysis.selection import Selection
+from analysis.metrics import run_metrics
+from analysis.results.documents import ResultsError
+from analysis.results.load import DEFAULT_RESULTS, Results, find_runs, load
+from analysis.selection.comparable import Selection
+from analysis.unexpected_errors import Bugs
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
 
@@ -114,7 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
 def measure(results_dir: Path) -> None:
     """Run the default sweep. Points that it could not measure leave the rest to be drawn."""
     print(f"{results_dir} holds nothing to draw yet: measuring the default sweep first", flush=True)
-    status = sweep.run_default_sweep(results_dir)
+    status = default_sweep.run_default_sweep(results_dir)
     if status:
         print(f"the sweep ended with status {status}; drawing what there is", file=sys.stderr)
 
@@ -138,7 +140,7 @@ def check_folder(results_dir: Path) -> None:
 
 def select(results_dir: Path, bugs: Bugs) -> tuple[Results, dict[str, Selection]]:
     """Load, and choose the runs of each figure."""
-    results, selections = metrics.with_metrics(load(results_dir)), {}
+    results, selections = run_metrics.with_metrics(load(results_dir)), {}
     for name, figure in FIGURES.items():
         with bugs.of(name):
             selections[name] = figure.select(results)
@@ -149,7 +151,7 @@ def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Pa
     """Draw what has data and say what would measure the rest; status 1 when nothing has any, or there was a bug."""
     for name, selection in selections.items():
         if selection.runs.empty:
-            print(f"{name:<{NAME_CHARS}} no results; measure them with: {sweep.command(name, results_dir)}")
+            print(f"{name:<{NAME_CHARS}} no results; measure them with: {default_sweep.command(name, results_dir)}")
             continue
         try:
             with bugs.of(name):

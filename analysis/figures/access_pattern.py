@@ -8,15 +8,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis.addresses import MIB, with_places
-from analysis.caption import note, trace_provenance
-from analysis.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, load_device_io
-from analysis.device_metrics import NS_PER_MS
+from analysis.drawing.caption import note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import VARIANTS
 from analysis.figures import lba_pattern
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection
-from analysis.style import VARIANTS
+from analysis.metrics.addresses import MIB, with_places
+from analysis.metrics.device_metrics import NS_PER_MS
+from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, load_device_io
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection
 
 BARS = {PREFILL_WRITE: ("Prefill writes", "0.75"), DECODE_READ: ("Decode reads", "0.25")}
 BAR_WIDTH = 0.38

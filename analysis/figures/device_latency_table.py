@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
-from analysis.caption import trace_note, trace_provenance
-from analysis.device_io import KINDS
-from analysis.device_metrics import metrics_of, utilisation
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection, split_by_ssd
-from analysis.style import Look, looks
-from analysis.traced import RATE, traced
+from analysis.drawing.caption import trace_note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import Look, looks
+from analysis.metrics.device_metrics import metrics_of, utilisation
+from analysis.results.device_io import KINDS
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.traced import RATE, traced
 
 LATENCIES = {"request_ms": "Request (ms)", "command_us": "Command (us)"}
 BUSY, UTILISATION = "busy_rate", "utilisation"

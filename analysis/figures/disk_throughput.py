@@ -8,15 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.caption import trace_note, trace_provenance
-from analysis.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
-from analysis.device_metrics import NS_PER_S, throughput
-from analysis.fields import SSD_COLUMNS
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection, split_by_ssd
-from analysis.style import looks
-from analysis.traced import RATE, traced
+from analysis.drawing.caption import trace_note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import looks
+from analysis.metrics.device_metrics import NS_PER_S, throughput
+from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
+from analysis.results.fields import SSD_COLUMNS
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.traced import RATE, traced
 
 SHOWN = (PREFILL_WRITE, DECODE_READ)
 BINS = 80  # over the longest phase shown in a panel

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.caption import note, provenance
-from analysis.curves import draw_curves, finish_memory_axis, latency_axis
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd, warm
+from analysis.drawing.caption import note, provenance
+from analysis.drawing.curves import draw_curves, finish_memory_axis, latency_axis
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd, warm
 
 SUBJECT = (
     "Prefill latency and decode latency per token of the variants over memory limits. "

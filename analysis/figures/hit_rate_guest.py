@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analysis.figures.hit_rate import caption, plot
-from analysis.load import Results
-from analysis.selection import GUEST, Selection, comparable_by_ssd, limited, of_testbed, warm
+from analysis.results.load import Results
+from analysis.selection.comparable import GUEST, Selection, comparable_by_ssd, limited, of_testbed, warm
 
 __all__ = ["caption", "plot", "select"]
 

@@ -10,15 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.caption import trace_note, trace_provenance
-from analysis.device_io import KINDS, load_device_io
-from analysis.device_metrics import busy_rate
-from analysis.documents import ResultsError
-from analysis.layers import FILE_NAME, LAYERS, is_split, layer_us, seen_share
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import Selection, split_by_ssd
-from analysis.traced import traced_of
+from analysis.drawing.caption import trace_note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.metrics.device_metrics import busy_rate
+from analysis.metrics.layer_times import FILE_NAME, LAYERS, is_split, layer_us, seen_share
+from analysis.results.device_io import KINDS, load_device_io
+from analysis.results.documents import ResultsError
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.traced import traced_of
 
 BASELINE = "baseline"
 HEIGHT = 0.62  # of a bar, of the room of a request kind

@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.caption import io_note, io_provenance
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.metrics import io_cells
-from analysis.selection import Selection, io_setup_columns, largest
-from analysis.stats import summarise
-from analysis.style import IO_PATHS, Look
+from analysis.drawing.caption import io_note, io_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import IO_PATHS, Look
+from analysis.metrics.run_metrics import io_cells
+from analysis.metrics.stats import summarise
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import Selection, io_setup_columns, largest
 
 HEADROOM = 1.08
 

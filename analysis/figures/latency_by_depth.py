@@ -6,14 +6,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.caption import trace_note, trace_provenance
-from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
-from analysis.device_metrics import DEPTH_BINS, by_depth
-from analysis.layout import add_legend, add_note, new_panels, plain_log_ticks
-from analysis.load import Results
-from analysis.selection import Selection, split_by_ssd
-from analysis.style import Look, looks
-from analysis.traced import traced
+from analysis.drawing.caption import trace_note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels, plain_log_ticks
+from analysis.drawing.style import Look, looks
+from analysis.metrics.device_metrics import DEPTH_BINS, by_depth
+from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.traced import traced
 
 SHOWN = (DECODE_READ, PREFILL_WRITE)
 LEAST_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of

@@ -9,16 +9,16 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from analysis.addresses import MIB, with_places
-from analysis.caption import note, trace_provenance
-from analysis.change import VARIANT
-from analysis.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
-from analysis.device_metrics import kb_per_run
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.selection import Selection, split_by_ssd
-from analysis.style import VARIANTS
-from analysis.traced import traced
+from analysis.drawing.caption import note, trace_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import VARIANTS
+from analysis.metrics.addresses import MIB, with_places
+from analysis.metrics.device_metrics import kb_per_run
+from analysis.metrics.paired_change import VARIANT
+from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.traced import traced
 
 ROWS = (PREFILL_WRITE, DECODE_READ)
 SIDES = ("baseline", "dual_blade")

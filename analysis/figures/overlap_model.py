@@ -8,15 +8,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from analysis import kv_io, overlap_model
-from analysis.caption import overlap_note, overlap_provenance
-from analysis.change import changes
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, curves_by_storage, equal_columns, past_the_cache
-from analysis.selection import LINK_RATE, Selection, largest, warm
-from analysis.stats import summarise
-from analysis.style import PIPELINES, Look
+from analysis.drawing.caption import overlap_note, overlap_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import PIPELINES, Look
+from analysis.metrics import overlap_model
+from analysis.metrics.paired_change import changes
+from analysis.metrics.stats import summarise
+from analysis.results import kv_io
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import LINK_RATE, Selection, largest, warm
+from analysis.selection.pipelines import (
+    OF_A_STORAGE,
+    PIPELINE,
+    STORAGE,
+    curves_by_storage,
+    equal_columns,
+    past_the_cache,
+)
 
 RATIO = "result.link.storage_ratio"  # of a link that is stated as a multiple of the storage's rate
 LINK_SETTINGS = ("config.device.pace.gb_per_s", "config.device.pace.storage_")

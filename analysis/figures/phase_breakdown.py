@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.caption import note, provenance
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.selection import Selection, comparable, limited, one_testbed
-from analysis.style import PHASE_PARTS, looks
+from analysis.drawing.caption import note, provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import PHASE_PARTS, looks
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import Selection, comparable, limited, one_testbed
 
 PHASES = ("prefill", "decode")
 WALL = "result.phases.{}.wall_s"

@@ -7,15 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from analysis.caption import overlap_note, overlap_provenance
-from analysis.change import changes
-from analysis.curves import latency_axis
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, alpha, curves_by_storage, equal_columns
-from analysis.selection import Selection, largest, warm
-from analysis.stats import summarise
-from analysis.style import PIPELINES, Look
+from analysis.drawing.caption import overlap_note, overlap_provenance
+from analysis.drawing.curves import latency_axis
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import PIPELINES, Look
+from analysis.metrics.paired_change import changes
+from analysis.metrics.stats import summarise
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import Selection, largest, warm
+from analysis.selection.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, alpha, curves_by_storage, equal_columns
 
 POINT = [STORAGE, "alpha", PIPELINE]
 OFF = "intra"  # two threads that read at once in front of one DMA engine, which is also what happens without any policy

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.caption import note, provenance
-from analysis.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.selection import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed, warm
-from analysis.style import VARIANTS, Look
+from analysis.drawing.caption import note, provenance
+from analysis.drawing.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import VARIANTS, Look
+from analysis.results.load import Results
+from analysis.selection.comparable import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed, warm
 
 SUBJECT = (
     "Baseline over memory limits: prefill latency, decode latency per token, and hit rate of decode reads. "

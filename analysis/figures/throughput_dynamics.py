@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis import kv_io
-from analysis.caption import overlap_note, overlap_provenance
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results, optional
-from analysis.pipelines import PIPELINE, equal_columns, past_the_cache
-from analysis.selection import Selection, largest
-from analysis.style import PIPELINES
+from analysis.drawing.caption import overlap_note, overlap_provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import PIPELINES
+from analysis.results import kv_io
+from analysis.results.load import Results, optional
+from analysis.selection.comparable import Selection, largest
+from analysis.selection.pipelines import PIPELINE, equal_columns, past_the_cache
 
 EXPERIMENT = "throughput_dynamics"
 STEPS = "result.pipeline.groups.direct.iterations"

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.caption import note, provenance
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.rows import draw_marks
-from analysis.selection import Selection
-from analysis.style import Look, looks
-from analysis.tasks import TASK, by_size, relative, replayed, title
+from analysis.drawing.caption import note, provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import Look, looks
+from analysis.drawing.task_rows import draw_marks
+from analysis.results.load import Results
+from analysis.selection.comparable import Selection
+from analysis.selection.tasks import TASK, by_size, relative, replayed, title
 
 PANELS = {"task_s": "Whole task / Baseline", "decode_s_per_token": "Decode / Baseline"}
 ROW_IN = 0.19

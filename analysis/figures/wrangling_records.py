@@ -6,15 +6,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.answers import answers
-from analysis.caption import note, provenance
-from analysis.layout import add_legend, add_note, new_panels
-from analysis.load import Results
-from analysis.rows import draw_marks
-from analysis.selection import Selection
-from analysis.stats import summarise
-from analysis.style import Look, looks
-from analysis.tasks import TASK, answered, by_size, made_up, title
+from analysis.drawing.caption import note, provenance
+from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.style import Look, looks
+from analysis.drawing.task_rows import draw_marks
+from analysis.metrics.stats import summarise
+from analysis.results.load import Results
+from analysis.selection.answers import answers
+from analysis.selection.comparable import Selection
+from analysis.selection.tasks import TASK, answered, by_size, made_up, title
 
 ROW_IN = 0.24
 

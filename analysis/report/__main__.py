@@ -6,14 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from analysis import evidence, sweep
-from analysis.bugs import Bugs
-from analysis.claims import Judgement, Verdict, judge, read_claims, to_json
+from analysis import default_sweep
+from analysis.claims.judges import JUDGES
+from analysis.claims.verdict import Judgement, Verdict, judge, read_claims, to_json
+from analysis.command_errors import MISTAKES, sentence
 from analysis.figures.__main__ import check_folder, measure, print_some
-from analysis.judges import JUDGES
-from analysis.load import DEFAULT_RESULTS, find_runs
-from analysis.mistakes import MISTAKES, sentence
 from analysis.report.page import render
+from analysis.results.load import DEFAULT_RESULTS, find_runs
+from analysis.selection import setups
+from analysis.unexpected_errors import Bugs
 
 PAGE, CLAIMS_JSON = "index.html", "claims.json"
 
@@ -42,10 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def write(results_dir: Path, out_dir: Path, bugs: Bugs) -> list[Judgement]:
     """Both files, each complete or not at all, but for figures that have a bug."""
-    gathered = evidence.gather(results_dir)
+    gathered = setups.gather(results_dir)
     print_some(gathered.results.skipped)
     judgements = [
-        judge(claim, JUDGES, gathered.setups, sweep.command(claim.experiment or "all", results_dir))
+        judge(claim, JUDGES, gathered.setups, default_sweep.command(claim.experiment or "all", results_dir))
         for claim in read_claims()
     ]
     out_dir.mkdir(parents=True, exist_ok=True)

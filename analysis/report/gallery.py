@@ -11,12 +11,13 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis import style, sweep
-from analysis.bugs import Bugs
-from analysis.claims import Judgement
+from analysis import default_sweep
+from analysis.claims.verdict import Judgement
+from analysis.drawing import style
 from analysis.figures.__main__ import FIGURES, TABLES, FigureModule
-from analysis.load import Results
 from analysis.report.tables import Table, from_frame
+from analysis.results.load import Results
+from analysis.unexpected_errors import Bugs
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
 
@@ -55,7 +56,7 @@ def _empty(name: str, judgements: list[Judgement], results_dir: Path) -> Exhibit
         name=name,
         title=name.replace("e2e", "end-to-end").replace("_", " ").capitalize(),
         subject=_subject(FIGURES[name].__doc__),
-        command=sweep.command(name, results_dir),
+        command=default_sweep.command(name, results_dir),
         claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),
     )
 

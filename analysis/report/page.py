@@ -9,12 +9,12 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analysis import sweep
-from analysis.bugs import Bugs
-from analysis.claims import Judgement, Verdict
-from analysis.evidence import Evidence
+from analysis import default_sweep
+from analysis.claims.verdict import Judgement, Verdict
 from analysis.report import tables
 from analysis.report.gallery import exhibits
+from analysis.selection.setups import Evidence
+from analysis.unexpected_errors import Bugs
 
 TEMPLATES = Path(__file__).parent
 LOOKS = {
@@ -54,7 +54,7 @@ def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path, b
         n_loaded=len(evidence.results.runs) + len(evidence.results.io),
         skipped=evidence.results.skipped,
         results_dir=evidence.results_dir.name,
-        measure=lambda experiment: sweep.command(experiment, evidence.results_dir),
+        measure=lambda experiment: default_sweep.command(experiment, evidence.results_dir),
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.evidence import Evidence, Setup, is_true
-from analysis.load import optional
-from analysis.stats import summarise
-from analysis.style import looks
+from analysis.drawing.style import looks
+from analysis.metrics.stats import summarise
+from analysis.results.load import optional
+from analysis.selection.setups import Evidence, Setup, is_true
 
 Row = tuple[str, ...]
 

@@ -12,8 +12,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
-from analysis.documents import ResultsError
-from analysis.views.choice import describe
+from analysis.results.documents import ResultsError
+from analysis.views.one_run import describe
 from traces.schema import FILE_NAME, read
 
 MIB = 1 << 20

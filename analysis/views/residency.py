@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import kv_io
-from analysis.selection import limited
-from analysis.style import VARIANTS
-from analysis.views.choice import describe
+from analysis.drawing.style import VARIANTS
+from analysis.results import kv_io
+from analysis.selection.comparable import limited
+from analysis.views.one_run import describe
 
 # Okabe and Ito's palette, as the variants' looks; a path of another name is grey.
 PATHS = {

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import kv_io
-from analysis.documents import ResultsError
-from analysis.views.choice import describe
+from analysis.results import kv_io
+from analysis.results.documents import ResultsError
+from analysis.views.one_run import describe
 
 STORAGE_READ, STORAGE_WRITE, LINK, COMPUTE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 LANE = 0.8

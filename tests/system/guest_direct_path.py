@@ -22,14 +22,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dualblade import leftovers, nvme_command
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import StorageError
-from dualblade.extents import LbaMap, bind
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.nvme_target import NvmeTarget
-from dualblade.storage_config import StorageConfig
+from dualblade.linux import nvme_command
+from dualblade.paths.ring import Op, Ring
+from dualblade.plan.extents import LbaMap, bind
+from dualblade.targets import leftovers
+from dualblade.targets.nvme import NvmeTarget
 from dualblade.units import MIB
-from dualblade.uring import Op, Ring
 
 TRACING = Path("/sys/kernel/tracing")
 EVENT = TRACING / "events/nvme/nvme_setup_cmd/enable"

@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualblade.namespace import find
-from dualblade.storage_config import StorageConfig
+from dualblade.config.storage import StorageConfig
+from dualblade.linux.nvme_namespace import find
 from dualblade.units import MIB
 from tests.system.guest_direct_path import Memory, read_raw, ring_on, target_for, tracing, transfer
 

@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from dualblade import ownership
-from dualblade.claim import Claim
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import DualBladeError
-from dualblade.namespace import find
-from dualblade.storage_config import StorageConfig
+from dualblade.linux import ownership
+from dualblade.linux.nvme_namespace import find
+from dualblade.targets.claim import Claim
 
 DM_NAME = "dualblade-test"
 

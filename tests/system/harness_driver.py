@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from experiments import engine, run
+from experiments import run
+from experiments.processes import engine
 
 if __name__ == "__main__":
     engine.PROJECT = Path(__file__).with_name("harness_fake_engine")

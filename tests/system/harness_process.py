@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from experiments.errors import MachineError
-from experiments.hierarchy import find_parent
-from experiments.journal import Journal
+from experiments.machine.cgroup_tree import find_parent
+from experiments.machine.journal import Journal
 from experiments.results import Record, Results
 
 CHECKOUT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from dualblade.budget import measure_budget
+from dualblade.plan.budget import measure_budget
 
 MIB = 2**20
 

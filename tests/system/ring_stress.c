@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "_clock.h"
-#include "_uring.h"
+#include "clock.h"
+#include "ring.h"
 
 #define THREADS 4
 #define BLOCK 4096u

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from dualblade.device_config import LinkPace
+from dualblade.config.device import LinkPace
+from dualblade.config.storage import StorageConfig
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.link import HostLink, Link, PacedLink, SharedLink
-from dualblade.storage_config import StorageConfig
+from dualblade.pipeline.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.store import KVStore
 
 

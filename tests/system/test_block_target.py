@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import VariantConfig
+from dualblade.config.run import VariantConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, DualBladeError, StorageError
 from dualblade.geometry import KVGeometry
-from dualblade.storage_config import StorageConfig
 from dualblade.store import KVStore
 from dualblade.units import MIB
 from tests.system.loop_image import on_loop

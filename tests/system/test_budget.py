@@ -24,13 +24,13 @@ Fill = Callable[[float], dict[str, Any]]
 # Makes a store in the cgroup given, for tensors of so many bytes, and says what its buffers took or why there are none.
 OPEN = """
 import os, pathlib, sys
-from dualblade.budget import anonymous_bytes
-from dualblade.device_config import LinkPace, ReadAheadConfig
+from dualblade.plan.budget import anonymous_bytes
+from dualblade.config.device import LinkPace, ReadAheadConfig
 from dualblade.errors import BudgetError
 from dualblade.geometry import KVGeometry
-from dualblade.link import HostLink, PacedLink, SharedLink
-from dualblade.pinned import PinnedBuffer
-from dualblade.storage_config import StorageConfig
+from dualblade.pipeline.link import HostLink, PacedLink, SharedLink
+from dualblade.paths.pinned import PinnedBuffer
+from dualblade.config.storage import StorageConfig
 from dualblade.store import KVStore
 
 PinnedBuffer(1)

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from analysis import evidence, kv_io
-from analysis.claims import judge, read_claims, to_json
-from analysis.documents import ResultsError
+from analysis.claims.judges import JUDGES
+from analysis.claims.verdict import judge, read_claims, to_json
 from analysis.figures.__main__ import FIGURES
-from analysis.judges import JUDGES
 from analysis.report import gallery, tables
 from analysis.report.__main__ import main as report
+from analysis.results import kv_io
+from analysis.results.documents import ResultsError
+from analysis.selection import setups
 from tests.unit.analysis_results import write_run, write_sweep
 from tests.unit.device_traces import write_traced_run
 
@@ -55,7 +56,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def use_everything(results_dir: Path) -> tuple[set[str], tuple[str, ...]]:
     """Load, choose, judge and tabulate: the names of the runs that arrived, and the sentences on those that did not."""
-    gathered = evidence.gather(results_dir)
+    gathered = setups.gather(results_dir)
     for figure in FIGURES.values():
         selection = figure.select(gathered.results)
         if not selection.runs.empty:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from dualblade import probes
-from dualblade.cgroups import CgroupDirectory, memory_directories
+from dualblade.doctor import probes
+from dualblade.linux.cgroups import CgroupDirectory, memory_directories
 
 
 def test_a_limit_is_tried_and_nothing_stays(make_cgroup: Callable[[int], Path]) -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dualblade import target
-from dualblade.block_target import device_serial
-from dualblade.config import ModelConfig, RunConfig, VariantConfig, WorkloadConfig
-from dualblade.device_config import DeviceConfig
-from dualblade.dry_run import describe
+from dualblade.config.device import DeviceConfig
+from dualblade.config.run import ModelConfig, RunConfig, VariantConfig, WorkloadConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, DualBladeError, StorageError
-from dualblade.storage_config import StorageConfig
+from dualblade.run.dry_run import describe
+from dualblade.targets.block import device_serial
 from dualblade.units import MIB
 
 DIRECT = VariantConfig("nvme_direct_only", 0, "direct")
@@ -50,7 +49,7 @@ def test_a_folder_that_holds_no_files_is_refused(
         lines(disk_path / "file" / "kv", variant)
     with pytest.raises(StorageError, match="lies on tmpfs, which has no direct I/O; choose a folder on"):
         lines(Path("/dev/shm/kv"), variant)
-    monkeypatch.setattr(target, "_free_bytes", lambda folder: KV_BYTES - 1)
+    monkeypatch.setattr("dualblade.targets.open._free_bytes", lambda folder: KV_BYTES - 1)
     with pytest.raises(StorageError, match=rf"cannot reserve {KV_BYTES:,} bytes in .*: No space .*; free some space"):
         lines(disk_path, variant)
 

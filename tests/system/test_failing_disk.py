@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.page_cache import PageCache
-from dualblade.pinned import PinnedBuffer
-from dualblade.storage_config import StorageConfig
+from dualblade.paths.page_cache import PageCache
+from dualblade.paths.pinned import PinnedBuffer
 from dualblade.units import MIB
 
 GEOMETRY = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1024)

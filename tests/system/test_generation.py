@@ -16,11 +16,11 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GgufConfig
 
 from dualblade import DualBladeCache
-from dualblade.config import RunConfig
+from dualblade.config.run import RunConfig
+from dualblade.config.variants import VARIANTS
 from dualblade.errors import ConfigurationError
-from dualblade.generation import LoadedModel
+from dualblade.model.generation import LoadedModel
 from dualblade.store import KVStore
-from dualblade.variants import VARIANTS
 from tests.system.tiny_models import save_tiny_llama, tiny_llama_run
 
 CHECKOUT = Path(__file__).parents[2]

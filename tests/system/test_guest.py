@@ -14,15 +14,15 @@ from typing import TypeVar
 
 import pytest
 
-from experiments import virtual_machine
 from experiments.errors import RunError
-from experiments.guest import Guest, GuestTestbed
-from experiments.io_point import IoPoint
-from experiments.journal import Journal
-from experiments.kernel import CACHE
-from experiments.point import Point, Settings
+from experiments.guest import virtual_machine
+from experiments.guest.kernel import CACHE
+from experiments.guest.testbed import Guest, GuestTestbed
+from experiments.machine.journal import Journal
+from experiments.points.io_point import IoPoint
+from experiments.points.point import Point, Settings
+from experiments.points.sweep import compose_points
 from experiments.results import Results
-from experiments.sweep import compose_points
 
 T = TypeVar("T")
 VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")

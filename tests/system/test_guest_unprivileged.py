@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import virtual_machine
-from experiments.engine import PROJECT
 from experiments.errors import MachineError
-from experiments.kernel import fetch
+from experiments.guest import virtual_machine
+from experiments.guest.kernel import fetch
+from experiments.processes.engine import PROJECT
 from experiments.results import Results
 from tests.system.test_guest import TINY
 from tests.system.test_nvme_polling import KERNEL

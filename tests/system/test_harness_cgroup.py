@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments import caches
-from experiments.cgroup import MemoryCgroup
-from experiments.engine import enter
-from experiments.hierarchy import fresh_cgroup
-from experiments.journal import Journal
+from experiments.machine import caches
+from experiments.machine.cgroup import MemoryCgroup
+from experiments.machine.cgroup_tree import fresh_cgroup
+from experiments.machine.journal import Journal
+from experiments.processes.engine import enter
 from tests.system.harness_process import needs_root_and_cgroup
 
 pytestmark = needs_root_and_cgroup()

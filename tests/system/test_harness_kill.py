@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.variants import VARIANTS
-from experiments.block_device import backing_device
-from experiments.dirty_pages import LIMITS, VM
-from experiments.hierarchy import find_parent
+from dualblade.config.variants import VARIANTS
+from dualblade.linux.mounts import mount_of, read_mounts
+from experiments.machine.block_device import backing_device
+from experiments.machine.cgroup_tree import find_parent
+from experiments.machine.dirty_pages import LIMITS, VM
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 
 pytestmark = needs_root_and_cgroup()

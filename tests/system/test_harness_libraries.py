@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.engine import Engine, running
+from experiments.processes.engine import Engine, running
 from tests.system.tiny_models import save_tiny_llama, tiny_llama_run
 
 # What may be mapped and not be held: a run's own files, and small parts of the standard library.

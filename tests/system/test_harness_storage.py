@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from dualblade.errors import StorageError
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.page_residency import mincore_bytes
-from experiments import caches
-from experiments.block_device import BlockDevice, backing_device, describe, readahead
-from experiments.dirty_pages import VM, held_to_budget
-from experiments.journal import Journal
-from experiments.scratch import SPARE_BYTES, scratch_folder
+from dualblade.linux.mounts import mount_of, read_mounts
+from dualblade.linux.page_residency import mincore_bytes
+from experiments.machine import caches
+from experiments.machine.block_device import BlockDevice, backing_device, describe, readahead
+from experiments.machine.dirty_pages import VM, held_to_budget
+from experiments.machine.journal import Journal
+from experiments.machine.scratch import SPARE_BYTES, scratch_folder
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from dualblade.config import RunConfig
-from experiments.dirty_pages import held_to_budget
-from experiments.journal import Journal
+from dualblade.config.run import RunConfig
+from experiments.machine.dirty_pages import held_to_budget
+from experiments.machine.journal import Journal
 
 CHECKOUT = Path(__file__).parents[2]
 VARIANTS = {

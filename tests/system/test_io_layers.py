@@ -11,13 +11,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.placement import locate
-from experiments.block_device import backing_device
-from traces import io_layers
+from dualblade.linux.fiemap import locate
+from dualblade.linux.mounts import mount_of, read_mounts
+from experiments.machine.block_device import backing_device
 from traces.capture import check_available, tracing
 from traces.decode import decode
 from traces.errors import TraceError
+from traces.formats import io_layers
 
 SIZE_BYTES = 16 << 20
 READ_MAPPED = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from experiments.guest import Guest
+from experiments.guest.testbed import Guest
 
 SIZE_BYTES = 4 << 20
 
@@ -14,9 +14,9 @@ PROGRAM = f"""
 import json, mmap, os, subprocess, sys, tempfile, time
 from pathlib import Path
 import pyarrow.parquet as pq
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.placement import locate
-from experiments.block_device import backing_device
+from dualblade.linux.mounts import mount_of, read_mounts
+from dualblade.linux.fiemap import locate
+from experiments.machine.block_device import backing_device
 from experiments.tracing import script_for
 from traces import io_layers
 from traces.capture import tracing

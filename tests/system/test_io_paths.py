@@ -13,13 +13,13 @@ import pytest
 
 from dualblade.errors import StorageError
 from dualblade.units import MIB
-from experiments import io_target
-from experiments.host import Host
-from experiments.io_point import IoPoint
-from experiments.io_run import IoRun
-from experiments.journal import Journal
+from experiments.io_paths import io_target
+from experiments.io_paths.io_run import IoRun
+from experiments.machine.host import Host
+from experiments.machine.journal import Journal
+from experiments.points.io_point import IoPoint
+from experiments.points.sweep import compose_points
 from experiments.results import Results
-from experiments.sweep import compose_points
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 from tests.system.loop_image import on_loop
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.device_config import ReadAheadConfig
+from dualblade.config.device import ReadAheadConfig
+from dualblade.config.storage import StorageConfig
+from dualblade.config.variants import VARIANTS
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry
-from dualblade.link import HostLink
-from dualblade.pinned import PinnedBuffer
-from dualblade.storage_config import StorageConfig
+from dualblade.paths.pinned import PinnedBuffer
+from dualblade.paths.ring import Mirror, Ring
+from dualblade.pipeline.link import HostLink
 from dualblade.store import KVStore
-from dualblade.uring import Mirror, Ring
-from dualblade.variants import VARIANTS
 
 BLKIO = Path("/sys/fs/cgroup/blkio")
 GEOMETRY = KVGeometry.uniform(4, 1, 512, batch_size=4, capacity_tokens=1088)

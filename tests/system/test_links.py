@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import VariantConfig
-from dualblade.device_config import DeviceConfig, LinkPace, ReadAheadConfig
+from dualblade.config.device import DeviceConfig, LinkPace, ReadAheadConfig
+from dualblade.config.run import VariantConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry
-from dualblade.link import HostLink, Link, PacedLink, link_to, open_link
-from dualblade.pinned import PinnedBuffer
-from dualblade.storage_config import StorageConfig
+from dualblade.paths.pinned import PinnedBuffer
+from dualblade.pipeline.link import HostLink, Link, PacedLink, link_to, open_link
 from dualblade.store import KVStore
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")

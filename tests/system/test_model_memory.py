@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.point import Point
-from experiments.sweep import compose_points
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 CHECKOUT = Path(__file__).parents[2]
 MOST_GROWTH_BYTES = 4 << 20

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from dualblade.units import MIB
-from experiments.emulated_ssd import EmulatedSsd
-from experiments.engine import Event
-from experiments.guest import Guest
-from experiments.sweep import compose_points
+from experiments.guest.emulated_ssd import EmulatedSsd
+from experiments.guest.testbed import Guest
+from experiments.points.sweep import compose_points
+from experiments.processes.engine import Event
 
 KILLS = int(os.environ.get("DUALBLADE_TEST_ENGINE_KILLS", "2"))  # a longer trial takes 100
 TURNS = ("nvme_direct_only", "dual_blade", "cachepolicy_only", "baseline")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from experiments.guest import Guest
+from experiments.guest.testbed import Guest
 
 HERE = Path(__file__).parent
 KILLS = int(os.environ.get("DUALBLADE_TEST_KILLS", "10"))  # per SSD; a longer trial takes 100

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from experiments import virtual_machine
 from experiments.errors import MachineError
-from experiments.guest import Guest
-from experiments.journal import Journal
-from experiments.kernel import CACHE
+from experiments.guest import virtual_machine
+from experiments.guest.kernel import CACHE
+from experiments.guest.testbed import Guest
+from experiments.machine.journal import Journal
 from tests.conftest import GUEST_SSDS
 from tests.system.test_nvme_namespace import python
 

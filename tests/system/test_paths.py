@@ -15,13 +15,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.nvme_direct import NvmeDirect
-from dualblade.page_cache import PageCache
-from dualblade.page_residency import mincore_bytes, resident_bytes
-from dualblade.pinned import PinnedBuffer, pinned_state
-from dualblade.storage_config import StorageConfig
+from dualblade.linux.page_residency import mincore_bytes, resident_bytes
+from dualblade.paths.direct import NvmeDirect
+from dualblade.paths.page_cache import PageCache
+from dualblade.paths.pinned import PinnedBuffer, pinned_state
 
 CHECKOUT = Path(__file__).parents[2]
 LAYERS = 2
@@ -161,7 +161,7 @@ def test_memory_that_may_not_be_locked_serves_with_a_warning() -> None:
     program = """
 import os, resource, warnings
 from dualblade.geometry import KVGeometry
-from dualblade.storage_config import StorageConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.store import KVStore
 
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (3 << 20, 3 << 20))
@@ -187,6 +187,6 @@ def test_huge_pages_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise OSError(errno.EINVAL, "Invalid argument")
             super().madvise(option, *args)
 
-    monkeypatch.setattr("dualblade.pinned.mmap.mmap", WithoutHugePages)
+    monkeypatch.setattr("dualblade.paths.pinned.mmap.mmap", WithoutHugePages)
     buffer = PinnedBuffer(4096)
     assert not buffer.data.any()

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from dualblade.config import ModelConfig, RunConfig, WorkloadConfig
-from dualblade.device_config import DeviceConfig, GpuConfig, LinkPace
-from dualblade.link import open_link
-from dualblade.replay import Replay
-from dualblade.storage_config import StorageConfig
+from dualblade.config.device import DeviceConfig, GpuConfig, LinkPace
+from dualblade.config.run import ModelConfig, RunConfig, WorkloadConfig
+from dualblade.config.storage import StorageConfig
+from dualblade.config.variants import VARIANTS
+from dualblade.model.replay import Replay
+from dualblade.pipeline.link import open_link
 from dualblade.store import KVStore
-from dualblade.variants import VARIANTS
 
 TOLERANCE = 0.02  # of a phase's wall time
 MODEL = ModelConfig("small", 6, 32, 32, head_dim=64, hidden_size=2048, intermediate_size=8192, mlp_matrices=2)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
-from dualblade.config import RunConfig
-from dualblade.generation import LoadedModel
-from dualblade.io_log import Operation
-from dualblade.replay import Replay
+from dualblade.config.run import RunConfig
+from dualblade.config.variants import VARIANTS
+from dualblade.model.generation import LoadedModel
+from dualblade.model.replay import Replay
+from dualblade.record.io_log import Operation
 from dualblade.store import KVStore
-from dualblade.variants import VARIANTS
 from tests.system.tiny_models import save_tiny_llama, tiny_llama_run
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import layout
+from analysis.drawing import layout
 from analysis.figures.__main__ import FIGURES
 from analysis.figures.__main__ import main as figures
-from analysis.load import find_runs, load
 from analysis.report.__main__ import main as report
+from analysis.results.load import find_runs, load
 
 SAMPLE = Path(__file__).parents[1] / "data"
 MOST_BYTES = 8 * 10**6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ENGINE = Path(__file__).parents[2] / "dualblade"
+ENGINE = Path(__file__).parents[2] / "dualblade/native"
 STRESS = Path(__file__).with_name("ring_stress.c")
 ROUNDS = 20
 
@@ -36,7 +36,7 @@ def _compile(sanitizer: str, program: Path) -> None:
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    sources = [STRESS, ENGINE / "_clock.c", ENGINE / "_uring.c"]
+    sources = [STRESS, ENGINE / "clock.c", ENGINE / "ring.c"]
     command = [compiler, "-g", "-O1", f"-fsanitize={sanitizer}", f"-I{ENGINE}", *sources, "-luring", "-lpthread"]
     done = subprocess.run([*command, "-o", program], capture_output=True, text=True)
     if "cannot find -l" in done.stderr or "libtsan" in done.stderr:

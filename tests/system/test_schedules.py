@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import Pipeline, VariantConfig
-from dualblade.device_config import LinkPace, ReadAheadConfig
+from dualblade.config.device import LinkPace, ReadAheadConfig
+from dualblade.config.run import Pipeline, VariantConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.link import HostLink, Link, PacedLink, SharedLink
-from dualblade.nvme_direct import NvmeDirect
-from dualblade.storage_config import StorageConfig
+from dualblade.paths.direct import NvmeDirect
+from dualblade.pipeline.link import HostLink, Link, PacedLink, SharedLink
 from dualblade.store import KVStore
 
 PACE = LinkPace(gb_per_s=50.0, source="a test")

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dualblade.config import Pipeline, VariantConfig
-from dualblade.device_config import LinkPace, ReadAheadConfig
+from dualblade.config.device import LinkPace, ReadAheadConfig
+from dualblade.config.run import Pipeline, VariantConfig
+from dualblade.config.variants import VARIANTS
 from dualblade.geometry import KVGeometry, LayerShape
-from dualblade.link import PacedLink
+from dualblade.paths.base import Finish
+from dualblade.pipeline.link import PacedLink
 from dualblade.store import KVStore
-from dualblade.transfer import Finish
-from dualblade.variants import VARIANTS
 from tests.system.stores import LINKS, rows, storage
 
 MIXED = (LayerShape(3, 20, 28), LayerShape(1, 64, 64, window_tokens=5), LayerShape(2, 33, 33))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from dualblade.config import Pipeline
-from dualblade.device_config import ReadAheadConfig
+from dualblade.config.device import ReadAheadConfig
+from dualblade.config.run import Pipeline
+from dualblade.config.variants import VARIANTS
 from dualblade.errors import IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.nvme_direct import NvmeDirect
+from dualblade.paths.direct import NvmeDirect
 from dualblade.store import KVStore
-from dualblade.variants import VARIANTS
 from tests.system.stores import LINKS, filled, rows, storage
 
 

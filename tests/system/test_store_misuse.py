@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dualblade.config.variants import VARIANTS
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.geometry import KVGeometry
 from dualblade.store import KVStore
-from dualblade.variants import VARIANTS
 from tests.system.stores import rows, storage
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.placement import locate
-from experiments.block_device import BlockDevice, backing_device
+from dualblade.linux.fiemap import locate
+from dualblade.linux.mounts import mount_of, read_mounts
+from experiments.machine.block_device import BlockDevice, backing_device
 from tests.system.harness_process import Harness, needs_root_and_cgroup
 from traces.capture import check_available, tracing
 from traces.decode import decode
@@ -114,7 +114,7 @@ def test_a_traced_run_attributes_its_bytes_to_its_tensors(disk_path: Path, disk:
 def test_the_tracer_dies_with_a_killed_parent(disk_path: Path) -> None:
     program = (
         "import time; from pathlib import Path\n"
-        "from traces.capture import tracing; from experiments.engine import enter\n"
+        "from traces.capture import tracing; from experiments.processes.engine import enter\n"
         "with tracing('block_requests', Path('t.txt'), disks=[], log=Path('t.log'), prefix=enter(None)) as tracer:\n"
         "    print(tracer.process.pid, flush=True); time.sleep(60)\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from experiments.guest import Guest
+from experiments.guest.testbed import Guest
 
 # Many more than the queue holds, so that commands complete while others are issued.
 OFFSET_BYTES, SIZE_BYTES, COMMAND_BYTES = 64 << 20, 32 << 20, 32 << 10

@@ -16,10 +16,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dualblade.config.storage import PaceConfig
 from dualblade.errors import StorageError
-from dualblade.pinned import PinnedBuffer
-from dualblade.storage_config import PaceConfig
-from dualblade.uring import DeviceClock, Mirror, Op, Ring
+from dualblade.paths.pinned import PinnedBuffer
+from dualblade.paths.ring import DeviceClock, Mirror, Op, Ring
 
 BLOCK = 4096
 FILE_BYTES = 256 * BLOCK

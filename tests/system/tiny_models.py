@@ -21,7 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from dualblade.variants import variant_named
+from dualblade.config.variants import variant_named
 
 VOCABULARY = 128
 _SIZES: dict[str, Any] = {

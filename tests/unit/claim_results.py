@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from analysis import evidence
-from analysis.claims import Judgement, judge, read_claims
-from analysis.judges import JUDGES
+from analysis.claims.judges import JUDGES
+from analysis.claims.verdict import Judgement, judge, read_claims
+from analysis.selection import setups
 from tests.unit.analysis_results import VARIANTS, WORKING_SET_BYTES, write_run
 
 LIMITS_GB = (2.0, 4.0, 6.0, 8.0, 11.0)
@@ -35,7 +35,7 @@ def slowed(fields: Mapping[str, Any], turn: int) -> dict[str, Any]:
 
 
 def verdict_of(claim: str, results_dir: Path) -> Judgement:
-    return judge(CLAIMS[claim], JUDGES, evidence.gather(results_dir).setups, "python -m experiments.run")
+    return judge(CLAIMS[claim], JUDGES, setups.gather(results_dir).setups, "python -m experiments.run")
 
 
 def constant(**fields: Any) -> Curve:

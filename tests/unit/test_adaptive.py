@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.adaptive import Adaptive
-from dualblade.transfer import Moment
+from dualblade.paths.base import Moment
+from dualblade.pipeline.adaptive import Adaptive
 
 LAYERS = 3
 rates = st.floats(0.1, 100)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis.caption import note, overlap_note, provenance
-from analysis.load import load
-from analysis.metrics import measure
+from analysis.drawing.caption import note, overlap_note, provenance
+from analysis.metrics.run_metrics import measure
+from analysis.results.load import load
 from tests.unit.analysis_results import write_sweep
 
 

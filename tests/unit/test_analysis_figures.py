@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from analysis import layout, style
+from analysis.drawing import layout, style
 from analysis.figures import e2e_latency, hit_rate, io_paths, thrashing
-from analysis.load import load
-from analysis.metrics import with_metrics
+from analysis.metrics.run_metrics import with_metrics
+from analysis.results.load import load
 from tests.unit.analysis_results import LIMITS_GB, VARIANTS, io_cell, write_io, write_run, write_sweep
 
 Curve = dict[float, float]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.load import load
+from analysis.results.load import load
 from tests.unit.analysis_results import write_run, write_sweep
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import layout, sweep
+from analysis import default_sweep
+from analysis.drawing import layout
 from analysis.figures.__main__ import FIGURES as ALL_FIGURES
 from analysis.figures.__main__ import main
 from tests.unit.analysis_results import write_run, write_sweep
@@ -32,7 +33,7 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(results_dir: Path) -> int:
         raise AssertionError(f"a sweep into {results_dir} was started")
 
-    monkeypatch.setattr(sweep, "run_default_sweep", refuse)
+    monkeypatch.setattr(default_sweep, "run_default_sweep", refuse)
 
 
 def fake_harness(body: str) -> None:
@@ -45,8 +46,8 @@ def fake_harness(body: str) -> None:
 def test_where_memory_cannot_be_limited_the_default_sweep_runs_in_the_guest(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sweep, "why_not_here", lambda: "memory cannot be limited: no reason")
-    monkeypatch.setattr(sweep.virtual_machine, "missing_tool", lambda: None)
+    monkeypatch.setattr(default_sweep, "why_not_here", lambda: "memory cannot be limited: no reason")
+    monkeypatch.setattr(default_sweep.virtual_machine, "missing_tool", lambda: None)
     fake_harness("import sys; print(sys.argv[1:])")
     main([])
     out, _ = capfd.readouterr()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import metrics
-from analysis.load import load
+from analysis.metrics import run_metrics
+from analysis.results.load import load
 from tests.unit.analysis_results import write_run
 
 
 def measured(tmp_path: Path) -> pd.Series:
-    (_, run), *others = metrics.measure(load(tmp_path)).iterrows()
+    (_, run), *others = run_metrics.measure(load(tmp_path)).iterrows()
     assert not others
     return run
 
@@ -84,4 +84,4 @@ def test_lru_is_named_by_the_kernels_switch(tmp_path: Path, switch: str | None, 
 
 
 def test_metrics_of_nothing_are_nothing(tmp_path: Path) -> None:
-    assert metrics.measure(load(tmp_path)).empty
+    assert run_metrics.measure(load(tmp_path)).empty

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.load import load
-from analysis.metrics import measure
-from analysis.selection import comparable, missing_points, split_by_ssd
+from analysis.metrics.run_metrics import measure
+from analysis.results.load import load
+from analysis.selection.comparable import comparable, missing_points, split_by_ssd
 from tests.unit.analysis_results import write_run, write_sweep
 
 SETUPS: list[dict[str, dict[str, Any]]] = [

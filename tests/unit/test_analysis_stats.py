@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.stats import (
+from analysis.metrics.stats import (
     CONFIDENCE,
     coverage,
     describe_interval,

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from analysis import evidence, metrics
-from analysis.answers import answers
-from analysis.claims import judge, read_claims
+from analysis.claims.judges import JUDGES
+from analysis.claims.verdict import judge, read_claims
 from analysis.figures import wrangling, wrangling_records
-from analysis.judges import JUDGES
-from analysis.load import Results, load
-from analysis.tasks import TASK, TASKS, by_size, relative, replayed
-from experiments.sweep import CONF
+from analysis.metrics import run_metrics
+from analysis.results.load import Results, load
+from analysis.selection import setups
+from analysis.selection.answers import answers
+from analysis.selection.tasks import TASK, TASKS, by_size, relative, replayed
+from experiments.points.sweep import CONF
 from tests.unit.analysis_results import VARIANTS, write_run
 
 TOKENS = 100_000
@@ -41,7 +42,7 @@ def write_tasks(results_dir: Path, factor: dict[str, float], **config: Any) -> N
 
 
 def read(results_dir: Path) -> Results:
-    return metrics.with_metrics(load(results_dir))
+    return run_metrics.with_metrics(load(results_dir))
 
 
 def test_a_whole_task_is_prefill_and_every_iteration(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_the_figure_shows_each_task_once(tmp_path: Path) -> None:
 def test_the_claim_follows_from_the_tasks(tmp_path: Path, factor: dict[str, float], verdict: str) -> None:
     write_tasks(tmp_path, factor)
     claim = next(claim for claim in read_claims() if claim.id == "C19")
-    judgement = judge(claim, JUDGES, evidence.gather(tmp_path).setups, "python -m experiments.run")
+    judgement = judge(claim, JUDGES, setups.gather(tmp_path).setups, "python -m experiments.run")
     assert judgement.verdict == verdict
     assert judgement.finding.measured == pytest.approx(factor["di_buy"])
     assert len(judgement.finding.runs) == 4 * len(TASKS)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.budget import Budget, least_room, measure_budget, refuse_unless_free
-from dualblade.cgroups import MemoryCgroup
 from dualblade.errors import BudgetError
+from dualblade.linux.cgroups import MemoryCgroup
+from dualblade.plan.budget import Budget, least_room, measure_budget, refuse_unless_free
 
 MIB = 2**20
 V1_UNLIMITED = 9223372036854771712

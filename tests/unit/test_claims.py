@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from analysis import evidence
-from analysis.claims import Claim, Verdict, fewest_repetitions, judge, to_json
+from analysis.claims.judges import JUDGES
+from analysis.claims.verdict import Claim, Verdict, fewest_repetitions, judge, to_json
 from analysis.figures.__main__ import FIGURES
-from analysis.judges import JUDGES
+from analysis.selection import setups
 from tests.unit.analysis_results import VARIANTS, write_run
 from tests.unit.claim_results import (
     CASES,
@@ -135,9 +135,9 @@ def test_every_claim_of_the_paper_is_there_and_says_how_it_is_judged() -> None:
 
 
 def test_without_results_every_claim_is_untestable_and_says_why(tmp_path: Path) -> None:
-    setups = evidence.gather(tmp_path).setups
+    gathered = setups.gather(tmp_path).setups
     for claim in CLAIMS.values():
-        judgement = judge(claim, JUDGES, setups, "python -m experiments.run +experiment=all")
+        judgement = judge(claim, JUDGES, gathered, "python -m experiments.run +experiment=all")
         assert judgement.verdict is Verdict.NOT_TESTABLE
         assert judgement.finding.reason and judgement.finding.measured is None
 
@@ -254,8 +254,8 @@ def test_each_page_replacement_has_a_finding_of_its_own(tmp_path: Path) -> None:
 
 def test_json_has_the_agreed_fields_and_no_nan(tmp_path: Path) -> None:
     write(tmp_path, prefill(baseline=2.0, dual_blade=1.4), repetitions=1)
-    setups = evidence.gather(tmp_path).setups
-    text = to_json(judge(claim, JUDGES, setups, "") for claim in CLAIMS.values())
+    gathered = setups.gather(tmp_path).setups
+    text = to_json(judge(claim, JUDGES, gathered, "") for claim in CLAIMS.values())
     entries = json.loads(text, parse_constant=pytest.fail)
     assert list(entries) == list(CLAIMS)
     for entry in entries.values():

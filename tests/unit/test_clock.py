@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 
 import pytest
-from dualblade._uring_native import ffi, lib
+from dualblade.native._compiled import ffi, lib
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dualblade.config import RunConfig
+from dualblade.config.run import RunConfig
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError
-from dualblade.storage_config import StorageConfig
 
 GOOD: dict[str, Any] = {
     "variant": {"name": "dual_blade", "knob": "budget", "overflow": "direct"},

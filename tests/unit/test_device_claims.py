@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.claims import Judgement
+from analysis.claims.verdict import Judgement
 from tests.unit.analysis_results import write_run
 from tests.unit.device_traces import write_trace
 from tests.unit.test_claims import verdict_of

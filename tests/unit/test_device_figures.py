@@ -9,13 +9,13 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import layout, style
-from analysis.device_io import DECODE_READ, load_device_io
-from analysis.device_metrics import by_depth, device_metrics
+from analysis.drawing import layout, style
 from analysis.figures import device_latency_table, disk_throughput, latency_by_depth
 from analysis.figures.__main__ import FIGURES, TABLES
-from analysis.load import load
-from analysis.metrics import with_metrics
+from analysis.metrics.device_metrics import by_depth, device_metrics
+from analysis.metrics.run_metrics import with_metrics
+from analysis.results.device_io import DECODE_READ, load_device_io
+from analysis.results.load import load
 from tests.unit.analysis_results import write_io, write_run, write_sweep
 from tests.unit.device_traces import write_trace, write_traced_run
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import device_metrics, intervals
-from analysis.device_io import DECODE_READ, DECODE_WRITE, PREFILL_WRITE, DeviceIO, load_device_io
-from analysis.documents import ResultsError
+from analysis.metrics import device_metrics, intervals
+from analysis.results.device_io import DECODE_READ, DECODE_WRITE, PREFILL_WRITE, DeviceIO, load_device_io
+from analysis.results.documents import ResultsError
 from tests.unit.device_traces import COMMAND, write_trace, write_traced_run
 from traces import schema
 

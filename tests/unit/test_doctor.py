@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dualblade import doctor, probes
+from dualblade.doctor import probes, report
 
 CHECKOUT = Path(__file__).parents[2]
 TMPFS = Path("/dev/shm")
@@ -32,7 +32,7 @@ COLOUR = "\033["
 )
 def test_the_kernel_is_new_enough(monkeypatch: pytest.MonkeyPatch, release: str, ok: bool) -> None:
     monkeypatch.setattr(platform, "release", lambda: release)
-    assert doctor.check_kernel().ok is ok
+    assert report.check_kernel().ok is ok
 
 
 def test_a_refused_ring_names_its_cure_and_fails_the_visit(
@@ -42,24 +42,24 @@ def test_a_refused_ring_names_its_cure_and_fails_the_visit(
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(probes, "has_passthrough", refuse)
-    assert doctor.main([str(CHECKOUT)]) == 1
+    assert report.main([str(CHECKOUT)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "io_uring " in line]
     assert line.split()[0] == "missing"
     assert "Operation not permitted; sysctl kernel.io_uring_disabled=0" in line
 
 
 def test_what_only_adds_does_not_fail_the_visit(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = [doctor.Check("there", True, "found")]
-    lacking = [doctor.Check("lacking", False, "not found", "get it")]
-    monkeypatch.setattr(doctor, "needed", lambda folders: there)
-    monkeypatch.setattr(doctor, "adding", lambda: lacking)
-    assert doctor.main([]) == 0
-    monkeypatch.setattr(doctor, "needed", lambda folders: lacking)
-    assert doctor.main([]) == 1
+    there = [report.Check("there", True, "found")]
+    lacking = [report.Check("lacking", False, "not found", "get it")]
+    monkeypatch.setattr(report, "needed", lambda folders: there)
+    monkeypatch.setattr(report, "adding", lambda: lacking)
+    assert report.main([]) == 0
+    monkeypatch.setattr(report, "needed", lambda folders: lacking)
+    assert report.main([]) == 1
 
 
 def test_every_missing_line_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
-    doctor.main([str(CHECKOUT)])
+    report.main([str(CHECKOUT)])
     lines = capsys.readouterr().out.splitlines()
     verdicts = {line.split()[0] for line in lines if line.startswith(" ")}
     assert verdicts <= {"OK", "missing"}
@@ -72,23 +72,23 @@ def test_direct_io_on_a_file_system_in_memory_is_missing() -> None:
     mounts = Path("/proc/mounts").read_text().splitlines()
     if not any(line.split()[1:3] == [str(TMPFS), "tmpfs"] for line in mounts):
         pytest.skip(f"{TMPFS} is no tmpfs here")
-    assert not doctor.check_direct_io(TMPFS).ok
+    assert not report.check_direct_io(TMPFS).ok
 
 
 def test_direct_io_where_the_user_may_not_write_is_missing(tmp_path: Path) -> None:
-    check = doctor.check_direct_io(tmp_path / "absent")
+    check = report.check_direct_io(tmp_path / "absent")
     assert not check.ok
     assert "No such file" in check.found
 
 
 def test_a_module_that_is_missing_is_named() -> None:
-    check = doctor._modules("modules", ("json", "no_such_module"), "both")
+    check = report._modules("modules", ("json", "no_such_module"), "both")
     assert (check.ok, check.found) == (False, "without no_such_module")
 
 
 def test_folders_on_one_disk_are_looked_at_once(tmp_path: Path) -> None:
     (tmp_path / "kv").mkdir()
-    assert doctor._one_a_disk([tmp_path / "results" / "new", tmp_path / "kv"]) == [tmp_path]
+    assert report._one_a_disk([tmp_path / "results" / "new", tmp_path / "kv"]) == [tmp_path]
 
 
 def test_colour_on_a_terminal_only() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engine import PROJECT
+from experiments.processes.engine import PROJECT
 
 # In the place of the harness, in the current folder: measures until it is asked to end, then tidies up for a while.
 HARNESS = """
 import signal, time
 from pathlib import Path
-from experiments.ending import undo_on_request
+from experiments.processes.signals import undo_on_request
 undo_on_request()
 try:
     Path("measuring").touch()
@@ -93,7 +93,7 @@ def test_a_killed_command_leaves_no_harness(starter: subprocess.Popen[bytes], tm
 
 def test_what_was_ignored_stays_ignored() -> None:
     code = (
-        "import signal; from experiments.ending import undo_on_request; undo_on_request(); "
+        "import signal; from experiments.processes.signals import undo_on_request; undo_on_request(); "
         "signal.raise_signal(signal.SIGHUP); print('goes on')"
     )
     done = subprocess.run(

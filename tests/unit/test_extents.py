@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.extents import LbaMap, bind
 from dualblade.geometry import TensorId
+from dualblade.plan.extents import LbaMap, bind
 
 lba_sizes = st.sampled_from([512, 4096])
 sizes = st.lists(st.integers(1, 100_000), min_size=1, max_size=20)

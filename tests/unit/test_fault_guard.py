@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualblade.fault_guard import FaultGuard
+from dualblade.paths.fault_guard import FaultGuard
 
 PAGE = mmap.PAGESIZE
 CHECKOUT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ CHECKOUT = Path(__file__).parents[2]
 # A fault in a mapping of its own, in a process that has used a guard.
 FAULT = """
 import ctypes, mmap, os, signal, sys, tempfile
-from dualblade.fault_guard import FaultGuard
+from dualblade.paths.fault_guard import FaultGuard
 
 file = tempfile.TemporaryFile()
 file.truncate(mmap.PAGESIZE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import layout
+from analysis.drawing import layout
 from analysis.foreign_trace import main, read
 from tests.unit.test_trace_formats import BIOSNOOP, BLKPARSE, CHEOPS
 

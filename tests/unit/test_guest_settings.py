@@ -9,11 +9,11 @@ import time
 import pytest
 
 from dualblade.errors import ConfigurationError
-from experiments import emulated_ssd, kernel
-from experiments.channel import Channel
 from experiments.errors import MachineError
-from experiments.point import Point
-from experiments.sweep import CONF, compose_points
+from experiments.guest import emulated_ssd, kernel
+from experiments.points.point import Point
+from experiments.points.sweep import CONF, compose_points
+from experiments.processes.channel import Channel
 
 GUEST = ("testbed=guest", "storage=ssd_a")
 

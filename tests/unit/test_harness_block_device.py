@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.block_device import BlockDevice
+from experiments.machine.block_device import BlockDevice
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ import yaml
 
 from analysis.figures import io_paths
 from analysis.figures.__main__ import FIGURES
-from dualblade.config import ModelConfig, VariantConfig, WorkloadConfig
-from dualblade.device_config import DeviceConfig
-from dualblade.records import load_task
-from dualblade.storage_config import StorageConfig
+from dualblade.config.device import DeviceConfig
+from dualblade.config.run import ModelConfig, VariantConfig, WorkloadConfig
+from dualblade.config.storage import StorageConfig
+from dualblade.model.records import load_task
 from dualblade.units import GB, GIB
-from experiments.point import Point
-from experiments.points import AnyPoint, from_config
-from experiments.sweep import CONF, compose_points, in_rounds
+from experiments.points.kinds import AnyPoint, from_config
+from experiments.points.point import Point
+from experiments.points.sweep import CONF, compose_points, in_rounds
 
 ALL = ["+experiment=all"]
 VARIANTS = ["baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.dirty_pages import LEAST_BYTES, held_to_budget
-from experiments.journal import Journal
+from experiments.machine.dirty_pages import LEAST_BYTES, held_to_budget
+from experiments.machine.journal import Journal
 
 
 def settings(folder: Path, **values: int) -> Path:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dualblade.mounts import mount_of, read_mounts
-from experiments import hierarchy
+from dualblade.linux.mounts import mount_of, read_mounts
 from experiments.errors import MachineError
-from experiments.hierarchy import SCOPE_MARK, enter_scope, find_parent
+from experiments.machine import cgroup_tree
+from experiments.machine.cgroup_tree import SCOPE_MARK, enter_scope, find_parent
 
 V1 = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 V2_BESIDE = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n"
@@ -103,8 +103,8 @@ def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv(SCOPE_MARK, raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(hierarchy.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(hierarchy, "find_parent", _no_parent)
+    monkeypatch.setattr(cgroup_tree.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(cgroup_tree, "find_parent", _no_parent)
     monkeypatch.setattr(os, "execvpe", _replace)
 
 
@@ -137,5 +137,5 @@ def test_where_there_is_no_need_or_way_nothing_happens(reason: str, monkeypatch:
     if reason == "no systemd":
         monkeypatch.delenv("XDG_RUNTIME_DIR")
     if reason == "delegated already":
-        monkeypatch.setattr(hierarchy, "find_parent", lambda: (2, Path("/sys/fs/cgroup")))
+        monkeypatch.setattr(cgroup_tree, "find_parent", lambda: (2, Path("/sys/fs/cgroup")))
     enter_scope(["-m", "experiments.run"])

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.engine import PROJECT
 from experiments.errors import MachineError
-from experiments.journal import STATE_VARIABLE, Journal, exclusive, state_dir
+from experiments.machine.journal import STATE_VARIABLE, Journal, exclusive, state_dir
+from experiments.processes.engine import PROJECT
 
 # Does two things that want undoing, says so, and waits for the worst.
 INTERRUPTED = """
 import sys, time
 from pathlib import Path
-from experiments.journal import Journal
+from experiments.machine.journal import Journal
 folder = Path(sys.argv[1])
 setting = folder / "setting"
 journal = Journal(folder / "journal.json")
@@ -120,7 +120,7 @@ def test_a_second_harness_is_told_who_is_first(tmp_path: Path) -> None:
 
 def test_a_killed_harness_holds_no_lock(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from experiments.journal import exclusive\n"
+        "import sys, time; from pathlib import Path; from experiments.machine.journal import exclusive\n"
         "with exclusive(Path(sys.argv[1])): print('ready', flush=True); time.sleep(60)"
     )
     process = python(code, str(tmp_path / "lock"))

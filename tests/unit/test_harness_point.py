@@ -11,8 +11,8 @@ import pytest
 from dualblade.errors import BudgetError, ConfigurationError
 from experiments.errors import RunError
 from experiments.measure import LEAST_BUDGET_BYTES, check_budget, check_growth
-from experiments.point import Point, Settings
-from experiments.sweep import compose_points
+from experiments.points.point import Point, Settings
+from experiments.points.sweep import compose_points
 
 
 @functools.cache

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from experiments.environment import fingerprint
-from experiments.journal import Journal
-from experiments.point import Point
+from experiments.machine.environment import fingerprint
+from experiments.machine.journal import Journal
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 from experiments.results import Record, Results, State
-from experiments.sweep import compose_points
 
 ENVIRONMENT = {
     "code_hash": "abc",

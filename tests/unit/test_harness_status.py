@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from experiments import status
-from experiments.environment import FINGERPRINT, current_fingerprint
-from experiments.point import Point
+from experiments.machine.environment import FINGERPRINT, current_fingerprint
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 from experiments.results import Results
-from experiments.sweep import compose_points
 
 SWEEP = ["variant=baseline", "memory_gb=2,3,4,5,6"]
 

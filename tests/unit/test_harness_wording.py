@@ -6,9 +6,9 @@ import pytest
 
 from dualblade.errors import DualBladeError
 from experiments import run
+from experiments.hydra_errors import COMPLAINTS, sentence
+from experiments.points.sweep import CONF, compose_points
 from experiments.progress import describe, duration
-from experiments.sweep import CONF, compose_points
-from experiments.wording import COMPLAINTS, sentence
 
 
 def choices(group: str) -> list[str]:

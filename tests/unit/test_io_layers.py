@@ -11,16 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis import layers, style
-from analysis.device_io import DECODE_READ, DECODE_WRITE, load_device_io
-from analysis.documents import ResultsError
+from analysis.drawing import style
 from analysis.figures import device_latency_table
 from analysis.figures import io_layers as figure
-from analysis.load import load
-from analysis.metrics import with_metrics
+from analysis.metrics import layer_times
+from analysis.metrics.run_metrics import with_metrics
+from analysis.results.device_io import DECODE_READ, DECODE_WRITE, load_device_io
+from analysis.results.documents import ResultsError
+from analysis.results.load import load
 from tests.unit.device_traces import write_trace, write_traced_run
-from traces import io_layers
 from traces.decode import decode, header
+from traces.formats import io_layers
 
 DEVICES = {"vda": {"dev": 266338304, "lba_bytes": 512, "queue_of_cpu": {"0": 0, "1": 0}}}
 
@@ -36,7 +37,7 @@ def write_layers(run_dir: Path, **ns: int) -> None:
     commands = pq.read_table(run_dir / "device_io.parquet").to_pandas()
     columns = {name: commands["issue_ns"] - before_ns for name, before_ns in ns.items()}
     table = pd.DataFrame({"offset_bytes": commands["offset_bytes"], "issue_ns": commands["issue_ns"], **columns})
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / layers.FILE_NAME)
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / layer_times.FILE_NAME)
 
 
 def test_text_becomes_requests_and_their_way_down(tmp_path: Path) -> None:
@@ -73,10 +74,10 @@ def test_layers_are_the_times_between_the_stamps(tmp_path: Path) -> None:
         {"offset_bytes": 4096, "issue_ns": 60_000, "enter_ns": 20_000, "fs_ns": 0, "queue_ns": 21_000},
         {"offset_bytes": 8192, "issue_ns": 70_000, "enter_ns": 0, "fs_ns": 0, "queue_ns": 0},
     ]
-    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layers.FILE_NAME)
-    assert layers.layer_us(tmp_path, DECODE_READ).to_numpy().tolist() == [[2, 8, 30, 40], [0, 1, 39, 1]]
-    assert layers.seen_share(tmp_path, DECODE_READ) == pytest.approx(2 / 3)
-    assert layers.layer_us(tmp_path, DECODE_WRITE).empty
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layer_times.FILE_NAME)
+    assert layer_times.layer_us(tmp_path, DECODE_READ).to_numpy().tolist() == [[2, 8, 30, 40], [0, 1, 39, 1]]
+    assert layer_times.seen_share(tmp_path, DECODE_READ) == pytest.approx(2 / 3)
+    assert layer_times.layer_us(tmp_path, DECODE_WRITE).empty
 
 
 def test_text_of_nvme_disks_has_the_drivers_times_too(tmp_path: Path) -> None:
@@ -101,18 +102,18 @@ def test_the_driver_ends_where_the_device_has_the_command(tmp_path: Path) -> Non
         {"offset_bytes": 0, "issue_ns": 50_000, **above, "setup_ns": 47_000},
         {"offset_bytes": 4096, "issue_ns": 60_000, **above, "setup_ns": 0},
     ]
-    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layers.FILE_NAME)
-    (times,) = layers.layer_us(tmp_path, DECODE_READ).to_dict("records")
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layer_times.FILE_NAME)
+    (times,) = layer_times.layer_us(tmp_path, DECODE_READ).to_dict("records")
     assert times == {"vfs": 2, "file_system": 8, "block": 27, "driver": 3, "device": 40}
     assert sum(times.values()) == 80  # from the entry to the completion
-    assert layers.seen_share(tmp_path, DECODE_READ) == pytest.approx(1 / 2)
+    assert layer_times.seen_share(tmp_path, DECODE_READ) == pytest.approx(1 / 2)
 
 
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     write_trace(tmp_path, [{}], [{}])
-    (tmp_path / layers.FILE_NAME).write_bytes(b"PAR1")
+    (tmp_path / layer_times.FILE_NAME).write_bytes(b"PAR1")
     with pytest.raises(ResultsError, match=r"io_layers\.parquet cannot be used"):
-        layers.layer_us(tmp_path, DECODE_READ)
+        layer_times.layer_us(tmp_path, DECODE_READ)
 
 
 def test_the_bars_are_shares_of_the_mean_time_of_the_baseline(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_a_run_that_cannot_be_read_and_one_that_says_less_are_left_out_with_a_wo
     above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
     write_layers(write_traced_run(tmp_path, "baseline"), **above)
     write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000)
-    (write_traced_run(tmp_path, "baseline", repetition=2) / layers.FILE_NAME).write_bytes(b"PAR1")
+    (write_traced_run(tmp_path, "baseline", repetition=2) / layer_times.FILE_NAME).write_bytes(b"PAR1")
     selection = figure.select(with_metrics(load(tmp_path)))
     assert list(selection.runs["config.repetition"]) == [1]
     damaged, unsplit = selection.left_out

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from dualblade.io_log import SCHEMA, Operation, write_log
+from dualblade.record.io_log import SCHEMA, Operation, write_log
 
 VALUES = {field.name: field.name if str(field.type) == "str" else 7 for field in fields(Operation)}
 OPERATION = Operation(**VALUES)  # type: ignore[arg-type]
@@ -31,5 +31,5 @@ def test_a_log_is_read_as_it_was_recorded(tmp_path: Path) -> None:
 
 def test_writing_imports_no_pandas() -> None:
     """Which takes seconds on an emulated CPU, and memory in every run."""
-    code = "import sys, dualblade.io_log as log; log.prepare_log(); sys.exit('pandas' in sys.modules)"
+    code = "import sys, dualblade.record.io_log as log; log.prepare_log(); sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

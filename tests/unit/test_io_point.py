@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from dualblade.errors import ConfigurationError, StorageError
-from experiments import fio
-from experiments.io_point import IoPoint, available
-from experiments.io_run import check_mode, read_cell
-from experiments.io_target import IoTarget
-from experiments.points import from_config
-from experiments.sweep import compose_points
+from experiments.io_paths.io_run import check_mode, read_cell
+from experiments.io_paths.io_target import IoTarget
+from experiments.points.io_point import IoPoint, available
+from experiments.points.kinds import from_config
+from experiments.points.sweep import compose_points
+from experiments.processes import fio
 
 
 def config(**io: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualblade.errors import ConfigurationError
-from dualblade.lanes import Lanes
+from dualblade.model.lanes import Lanes
 
 CAPACITY, LANES = 24, 6
 

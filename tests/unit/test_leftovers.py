@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualblade.errors import StorageError
-from dualblade.leftovers import Leftover, Record, exist, records, remove_halves
+from dualblade.targets.leftovers import Leftover, Record, exist, records, remove_halves
 
 DEVICE, OTHER = "eui.0025385b71b00c31", "eui.0025385b71b00c32"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from analysis import evidence
-from analysis.claims import Finding, Verdict, judge
+from analysis.claims.verdict import Finding, Verdict, judge
 from analysis.report.__main__ import main as report
+from analysis.selection import setups
 from tests.unit.analysis_results import VARIANTS, write_run, write_sweep
 from tests.unit.claim_results import CASES, CLAIMS, LIMITS_GB, verdict_of, write
 from tests.unit.device_traces import write_traced_run
@@ -81,5 +81,5 @@ def test_phases_of_decode_alone_say_nothing_of_prefill(tmp_path: Path) -> None:
 def test_what_is_no_number_is_no_verdict(tmp_path: Path, measured: float) -> None:
     write_run(tmp_path)
     judges = {"C1": lambda claim, setup: Finding(Verdict.CONTRADICTED, measured, text="changed by nan %")}
-    finding = judge(CLAIMS["C1"], judges, evidence.gather(tmp_path).setups, "").finding
+    finding = judge(CLAIMS["C1"], judges, setups.gather(tmp_path).setups, "").finding
     assert finding.verdict is Verdict.NOT_TESTABLE and finding.text == "" and "no value" in finding.reason

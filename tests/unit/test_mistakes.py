@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis import foreign_trace, layout, notebooks
+from analysis import foreign_trace, notebooks
+from analysis.drawing import layout
 from analysis.figures.__main__ import main as figures
 from analysis.report import __main__ as report
 from tests.unit.analysis_results import write_sweep

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedConfig
 
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import LayerShape
-from dualblade.model_geometry import model_layers
+from dualblade.model.layers import model_layers
 
 SMALL = {
     "vocab_size": 64,

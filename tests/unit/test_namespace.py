@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.claim import check_polling, kernel_version
 from dualblade.errors import ConfigurationError, StorageError
-from dualblade.namespace import Controller, Format, Queue, find, most_chunk_bytes, namespaces
+from dualblade.linux.nvme_namespace import Controller, Format, Queue, find, most_chunk_bytes, namespaces
+from dualblade.targets.claim import check_polling, kernel_version
 
 KIB = 1024
 

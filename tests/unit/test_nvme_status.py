@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dualblade.nvme_status import describe
+from dualblade.linux.nvme_status import describe
 
 
 @pytest.mark.parametrize(

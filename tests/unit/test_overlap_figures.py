@@ -17,11 +17,13 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer, ErrorbarContainer
 from matplotlib.figure import Figure
 
-from analysis import kv_io, overlap_model, style
+from analysis.drawing import style
 from analysis.figures import overlap_model as model_figure
 from analysis.figures import phase_breakdown, pipeline, throughput_dynamics
-from analysis.load import load
-from analysis.metrics import with_metrics
+from analysis.metrics import overlap_model
+from analysis.metrics.run_metrics import with_metrics
+from analysis.results import kv_io
+from analysis.results.load import load
 from tests.unit.analysis_results import write_run, write_sweep
 
 LAYERS = 32

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from analysis import style
-from analysis.addresses import WIDEST_GAP_BYTES, closed_gaps, with_places
-from analysis.device_io import DECODE_READ, load_device_io
+from analysis.drawing import style
 from analysis.figures import access_pattern, lba_pattern
-from analysis.load import load
-from analysis.metrics import with_metrics
+from analysis.metrics.addresses import WIDEST_GAP_BYTES, closed_gaps, with_places
+from analysis.metrics.run_metrics import with_metrics
+from analysis.results.device_io import DECODE_READ, load_device_io
+from analysis.results.load import load
 from tests.unit.device_traces import write_traced_run
 from traces import schema
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade import intervals
-from dualblade.io_log import Operation
-from dualblade.phases import Activity, break_down
+from dualblade.record import intervals
+from dualblade.record.io_log import Operation
+from dualblade.record.phases import Activity, break_down
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda s: (s[0], s[0] + s[1])), max_size=8)
 

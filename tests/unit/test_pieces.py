@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.extents import bind, pieces
 from dualblade.geometry import TensorId
+from dualblade.plan.extents import bind, pieces
 
 BLOCK = 512
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from analysis.claims import Verdict
+from analysis.claims.verdict import Verdict
 from tests.unit.analysis_results import write_run
 from tests.unit.claim_results import (
     decode,

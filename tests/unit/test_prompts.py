@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dualblade.config import RecordsConfig, RunConfig, WorkloadConfig
+from dualblade.config.run import RecordsConfig, RunConfig, WorkloadConfig
 from dualblade.errors import ConfigurationError
-from dualblade.prompts import Prompts, make_prompts, read_source
-from experiments.point import Point
-from experiments.sweep import compose_points
+from dualblade.model.prompts import Prompts, make_prompts, read_source
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 LETTERS = [chr(ord("a") + n) for n in range(12)]
 

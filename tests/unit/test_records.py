@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.config import RecordsConfig
+from dualblade.config.run import RecordsConfig
 from dualblade.errors import ConfigurationError
-from dualblade.records import load_task
-from experiments.sweep import CONF
+from dualblade.model.records import load_task
+from experiments.points.sweep import CONF
 
 PAIR = "COL title VAL a tall tale COL year VAL \tCOL title VAL tall tale , a COL year VAL 1999 \t{}\n"
 TABLE = "Name,City\nwest ward,elmstead\nwext ward,elmstead\n,marlow\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis import sweep
+from analysis import default_sweep
 from analysis.figures.__main__ import FIGURES
 from analysis.report.__main__ import main
 from tests.unit.analysis_results import write_io, write_run, write_sweep
@@ -157,7 +157,7 @@ def test_without_results_the_default_sweep_is_measured_first(monkeypatch: pytest
         write_sweep(results_dir, limits_gb=[2.0, 4.0, 6.0])
         return 0
 
-    monkeypatch.setattr(sweep, "run_default_sweep", sweep_once)
+    monkeypatch.setattr(default_sweep, "run_default_sweep", sweep_once)
     assert main([]) == 0
     assert measured == [Path("results")]
     assert Path("report/index.html").is_file()

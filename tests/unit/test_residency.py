@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualblade.config import VariantConfig
+from dualblade.config.run import VariantConfig
 from dualblade.errors import ConfigurationError
-from dualblade.residency import knob_bytes, plan_residency
+from dualblade.plan.residency import knob_bytes, plan_residency
 
 sizes = st.lists(st.integers(1, 1000), min_size=1, max_size=40)
 

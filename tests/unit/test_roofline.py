@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dualblade.config import ModelConfig
-from dualblade.device_config import GpuConfig
-from dualblade.roofline import layer_s
+from dualblade.config.device import GpuConfig
+from dualblade.config.run import ModelConfig
+from dualblade.model.roofline import layer_s
 
 OPT_6_7B = ModelConfig("opt_6_7b", 32, 32, 32, 128, 4096, 16384, 2)
 GPU = GpuConfig("a GPU", peak_tflops=50.0, memory_gb_per_s=400.0)

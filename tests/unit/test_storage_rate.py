@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dualblade.device_config import LinkPace
+from dualblade.config.device import LinkPace
+from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError
-from dualblade.storage_config import StorageConfig
-from experiments import storage_rate
-from experiments.io_target import IoTarget
-from experiments.journal import Journal
-from experiments.point import Point
-from experiments.storage_rate import StorageRate, StorageRates
-from experiments.sweep import compose_points
+from experiments.io_paths.io_target import IoTarget
+from experiments.machine import storage_rate
+from experiments.machine.journal import Journal
+from experiments.machine.storage_rate import StorageRate, StorageRates
+from experiments.points.point import Point
+from experiments.points.sweep import compose_points
 
 
 @functools.cache

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from traces import block_latency, page_cache
 from traces.decode import header
+from traces.formats import block_latency, page_cache
 
 LATENCY = """\
 Attaching 6 probes...

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dualblade.config import VariantConfig
+from dualblade.config.run import VariantConfig
+from dualblade.config.variants import VARIANTS, variant_named
 from dualblade.errors import ConfigurationError
-from dualblade.variants import VARIANTS, variant_named
 
 FILES = sorted((Path(__file__).parents[2] / "conf" / "variant").glob("*.yaml"))
 

@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from analysis import kv_io, metrics
-from analysis.documents import ResultsError
 from analysis.figures import hit_rate
-from analysis.load import Results, load
+from analysis.metrics import run_metrics
+from analysis.results import kv_io
+from analysis.results.documents import ResultsError
+from analysis.results.load import Results, load
 from analysis.views import lba, residency, timeline
-from analysis.views.choice import one_run
+from analysis.views.one_run import one_run
 from traces.errors import TraceError
 
 SAMPLE = Path(__file__).parents[1] / "data"
@@ -22,7 +23,7 @@ SAMPLE = Path(__file__).parents[1] / "data"
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    return metrics.with_metrics(load(SAMPLE))
+    return run_metrics.with_metrics(load(SAMPLE))
 
 
 def drawn(figure: Figure) -> Figure:

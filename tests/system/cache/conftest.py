@@ -9,7 +9,7 @@ import pytest
 
 from dualblade import DualBladeCache
 from dualblade.geometry import KVGeometry
-from dualblade.model_geometry import model_layers
+from dualblade.model.layers import model_layers
 from tests.system.cache.generating import MakeCache
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from dualblade.model_geometry import model_layers
-from dualblade.variants import VARIANTS
+from dualblade.config.variants import VARIANTS
+from dualblade.model.layers import model_layers
 from tests.system.cache.generating import NEW, MakeCache, assert_same, generate
 from tests.system.tiny_models import CONFIGS, prompts, tiny_model
 

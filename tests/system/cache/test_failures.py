@@ -15,8 +15,8 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, LogitsProc
 from dualblade import DualBladeCache
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import TensorId
-from dualblade.mounts import mount_of, read_mounts
-from dualblade.nvme_direct import NvmeDirect
+from dualblade.linux.mounts import mount_of, read_mounts
+from dualblade.paths.direct import NvmeDirect
 from dualblade.store import KVStore
 from tests.system.cache.generating import NEW, MakeCache, assert_same, generate
 from tests.system.tiny_models import prompts, tiny_model

@@ -1,0 +1,230 @@
+"""Where the numbers of a figure came from, in words: a note inside the image and a whole caption beside it.
+
+The note keeps testbed, backend, scale and repetitions with the picture wherever it goes; the caption holds the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pandas as pd
+
+from analysis.metrics.stats import describe_interval
+from analysis.results.fields import SSD_COLUMNS
+from analysis.results.load import optional
+from analysis.selection.tracing_cost import tracing_cost
+from traces import schema
+
+REVISION_CHARS = 10
+MANY_WORKLOADS = 4
+MOST_RATES = 4
+
+
+def note(data: pd.DataFrame) -> str:
+    """The few words that must never be separated from the picture."""
+    return (
+        f"Testbed {'; '.join(filter(None, [_testbed(data), _storage(data), _paced_link(data)]))}. {_workload(data)}. "
+        f"{len(data)} runs, {_per_point(data)}. {_overhead_gb(data)} GB overhead assumed."
+    )
+
+
+def provenance(subject: str, data: pd.DataFrame) -> str:
+    """Everything that a reader needs to judge the figure."""
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_per_point(data)}; {describe_interval(_runs_per_point(data))}.",
+            f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}.",
+            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first, cold one "
+            "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
+            f"Device {_device(data)}.",
+            f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data['config.scale'])}, "
+            f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say.",
+            f"{_system(data)}.",
+            _revisions(data),
+        ]
+    )
+
+
+def trace_note(data: pd.DataFrame) -> str:
+    """The same for traced runs, which are all at one limit."""
+    return f"{note(data)} Limit {_each(data['memory_gb'].map('{:g}'.format))} GB, traced."
+
+
+def trace_provenance(subject: str, data: pd.DataFrame) -> str:
+    """The same for a figure of traced runs: how the commands were seen, how many were missed, and what it cost."""
+    infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]
+    events = sum(info.printed_events for info in infos)
+    sources = _each(info.source for info in infos)
+    limits = _each(data["memory_gb"].map("{:g}".format))
+    trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events{_losses(infos)}."
+    return f"{provenance(subject, data)} {trace} {tracing_cost(data)}"
+
+
+def _losses(infos: Sequence[schema.TraceInfo]) -> str:
+    """What valid traces lack all the same; a source without an account of it lacks nothing that is known."""
+    missed = sum(info.missed_commands or 0 for info in infos)
+    skipped = sum(info.skipped_probes or 0 for info in infos)
+    told = [f"; the disks' own statistics count {missed:,} commands more"] if missed else []
+    told += [f"; the kernel skipped a probe {skipped:,} times"] if skipped else []
+    return "".join(told) or ", none lost"
+
+
+def io_note(data: pd.DataFrame) -> str:
+    """The same for runs of I/O paths by themselves."""
+    stand_ins = data["result.target"][data["result.target"].str.contains("loop")]
+    target = f"; block device: {_each(stand_ins)}" if len(stand_ins) else ""
+    direction = _each(data["config.io.op"])
+    return f"Testbed {_testbed(data)}{target}. Random {direction}s by fio. {len(data)} runs, {_io_per_point(data)}."
+
+
+def io_provenance(subject: str, data: pd.DataFrame) -> str:
+    """Everything that a reader needs to judge a figure of I/O paths."""
+    sizes = data["config.io.size_mib"].map(int)
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_io_per_point(data)}; {describe_interval(data.groupby('config.io.path').size())}.",
+            f"Testbed {_testbed(data)}; {_each(data['result.target'])}; {_storage_settings(data)}.",
+            f"Measured by {_each(data['environment.code_hash'])}: {_each(data['config.io.op'])}s in random order, each "
+            f"block of {_each(sizes)} MiB at most once, from a cold page cache; buffers in "
+            f"{_each(data['result.buffers'])}. Latency is from submission to completion.",
+            f"Kernel {_each(data['environment.kernel'])}.",
+            *([] if "spdk" in set(data["config.io.path"]) else ["SPDK was not measured."]),
+        ]
+    )
+
+
+def overlap_note(data: pd.DataFrame, point: list[str]) -> str:
+    """The same for runs that differ in how storage and link overlap, and not in a limit; `point` tells them apart."""
+    return (
+        f"Testbed {_testbed(data)}; {_storage(data)}; {_paces(data)}. {_workload(data)}. "
+        f"{len(data)} runs, {_range(data.groupby(point, dropna=False).size())}."
+    )
+
+
+def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> str:
+    """Everything that a reader needs to judge a figure of how storage and link overlap."""
+    sizes = data.groupby(point, dropna=False).size()
+    return " ".join(
+        [
+            subject,
+            f"{len(data)} runs, {_range(sizes)}; {describe_interval(sizes)}.",
+            f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}; {_paces(data)}.",
+            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations, the first of which is cold. "
+            "Times hold for this scale and are not extrapolated to another.",
+            f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
+            f"Variant {_each(data['config.variant.name'])}, {_limit(data)}.",
+            f"{_system(data)}.",
+            _revisions(data),
+        ]
+    )
+
+
+def _device(data: pd.DataFrame) -> str:
+    parts = [_each(data["config.device.name"]), _paced_link(data), _compute(data)]
+    return ", ".join(part for part in parts if part)
+
+
+def _paces(data: pd.DataFrame) -> str:
+    """What is emulated by a clock: the storage of the direct path, the link."""
+    storage = _each(optional(data, "config.storage.pace.name"))
+    parts = [f"storage paced as {storage}"] if storage else []
+    return ", ".join([*parts, _paced_link(data) or "link: the host's own copy"])
+
+
+def _paced_link(data: pd.DataFrame) -> str:
+    """The rates of a paced link, with the ratios to the SSD's where it was stated so; "" of another link."""
+    rates = sorted(set(optional(data, "result.link.gb_per_s").dropna()))
+    if not rates:
+        return ""
+    ratios = sorted(set(optional(data, "result.link.storage_ratio").dropna()))
+    few = len(rates) <= MOST_RATES
+    shown = ", ".join(f"{rate:.3g}" for rate in rates) if few else f"{rates[0]:.3g} to {rates[-1]:.3g}"
+    if ratios:
+        return f"paced link, {', '.join(f'{ratio:g}x' for ratio in ratios)} SSD ({shown} GB/s)"
+    return f"link paced to {shown} GB/s ({_each(optional(data, 'result.link.source'))})"
+
+
+def _io_per_point(data: pd.DataFrame) -> str:
+    return _range(data.groupby("config.io.path").size())
+
+
+def _testbed(data: pd.DataFrame) -> str:
+    emulated = optional(data, "environment.emulated").astype("boolean").fillna(False).any()
+    return _each(data["config.testbed.name"]) + (" (emulated SSD)" if emulated else "")
+
+
+def _storage(data: pd.DataFrame) -> str:
+    return f"backend {_each(data['config.storage.backend'])}"
+
+
+def _storage_settings(data: pd.DataFrame) -> str:
+    disk = _each(
+        optional(data, "environment.storage.model").fillna(optional(data, "environment.storage.name")), "unknown"
+    )
+    file_system = _each(optional(data, "environment.storage.file_system"), "unknown file system")
+    read_ahead = _each(optional(data, "environment.storage.read_ahead_kb"), "unknown")
+    held_back = optional(data, "environment.cgroup.dirty_pages.by").dropna()
+    writeback = f", dirty pages held back by {_each(held_back)}" if len(held_back) else ""
+    return f"disk {disk}, {file_system}, read_ahead_kb {read_ahead}{writeback}"
+
+
+def _workload(data: pd.DataFrame) -> str:
+    source = "replay of" if _each(optional(data, "config.workload.source"), "replay") == "replay" else "model"
+    scale = data["config.scale"]
+    batch = _each(data["config.workload.batch_size"] // scale)
+    names = data["config.workload.name"]
+    workload = f"workload {_each(names)}" if names.nunique() < MANY_WORKLOADS else f"{names.nunique()} workloads"
+    return f"{source.capitalize()} {_each(data['config.model.name'])}, {workload}, scale {_each(scale)} (batch {batch})"
+
+
+def _compute(data: pd.DataFrame) -> str:
+    if "model" in set(optional(data, "config.workload.source")):
+        return "the model itself computes"
+    gpu = _each(optional(data, "config.device.gpu.name"), "")
+    return f"each layer waits for the compute time of {gpu} (roofline)" if gpu else "no compute time"
+
+
+def _overhead_gb(data: pd.DataFrame) -> str:
+    return _each(data["config.paper_overhead_gb"].map("{:g}".format))
+
+
+def _limit(data: pd.DataFrame) -> str:
+    """Of runs that are all at one limit, or all without."""
+    limits = _each(data["memory_gb"].dropna().map("{:g} GB".format))
+    return f"memory limit {limits}" if limits else "no memory limit"
+
+
+def _system(data: pd.DataFrame) -> str:
+    kernel = _each(data["environment.kernel"])
+    cgroup = _each(optional(data, "environment.cgroup.version"), "unknown")
+    mixed = " (the figure mixes kernels)" if data["environment.kernel"].nunique() > 1 else ""
+    return f"Kernel {kernel}{mixed}, cgroup v{cgroup}, {_each(data['lru'])} LRU"
+
+
+def _revisions(data: pd.DataFrame) -> str:
+    revisions = _each(optional(data, "environment.code_revision").astype("string").str[:REVISION_CHARS], "unknown")
+    mixed = "the figure mixes engines" if data["environment.code_hash"].nunique() > 1 else "one engine"
+    dirty = optional(data, "environment.code_dirty").astype("boolean").fillna(False).any()
+    return f"Code {revisions}{' with uncommitted changes' if dirty else ''} ({mixed})."
+
+
+def _runs_per_point(data: pd.DataFrame) -> list[int]:
+    point = [*SSD_COLUMNS, "lru", "config.workload.name", "config.variant.name", "memory_gb"]
+    return list(data.reindex(columns=point).groupby(point, dropna=False).size())
+
+
+def _per_point(data: pd.DataFrame) -> str:
+    return _range(_runs_per_point(data))
+
+
+def _range(runs_per_point: Iterable[int]) -> str:
+    counts = sorted(set(runs_per_point))
+    return f"{counts[0]} per point" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} per point"
+
+
+def _each(values: Iterable[object] | pd.Series, missing: str = "") -> str:
+    """The distinct values, in a sentence."""
+    distinct = pd.Series(values).dropna().astype(str).unique().tolist()
+    return " and ".join(sorted(distinct)) or missing

@@ -1,0 +1,102 @@
+"""A results folder as tidy frames. What cannot be used is left out with one sentence, and nothing else is lost by it.
+
+Column names say where a value comes from: `result.prefill_s` is `prefill_s` of result.json, `config.model.name` is in
+config.yaml, `environment.kernel` in environment.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.results import kernel_series
+from analysis.results.documents import ResultsError, is_io, lookup, read_run
+from analysis.results.fields import MACHINE, REQUIRED, REQUIRED_OF_IO, SSD_COLUMNS
+
+DEFAULT_RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class Results:
+    """`runs`: one row per run of the engine, indexed by its folder; `iterations`: one per decode iteration.
+
+    `io`: one row per run of an I/O path by itself, whose `result.cells` hold request sizes and queue depths.
+    `skipped`: sentences on what was left out. Column `folder` of the runs is where a run's other files are
+    (kv_io.parquet, device_io.parquet), `kernel_series` the kernel's release without its patches, as in 6.1.
+    """
+
+    runs: pd.DataFrame
+    iterations: pd.DataFrame
+    skipped: tuple[str, ...]
+    io: pd.DataFrame
+
+
+def load(results_dir: Path) -> Results:
+    """Read every finished run below `results_dir`."""
+    documents: dict[str, dict[str, Any]] = {}
+    reasons = dict.fromkeys(find_unfinished(results_dir), "it is not finished, its sweep still runs or was stopped")
+    for run_dir in find_runs(results_dir):
+        try:
+            documents[run_dir.relative_to(results_dir).as_posix()] = read_run(run_dir)
+        except ResultsError as error:
+            reasons[run_dir] = str(error)
+    for run, successor in _superseded(documents).items():
+        del documents[run]
+        reasons[results_dir / run] = f"the same point was measured again in {successor}"
+    skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
+    io_documents = {run: documents.pop(run) for run in list(documents) if is_io(documents[run]["result"])}
+    runs = _runs(documents, REQUIRED)
+    runs["folder"] = [results_dir / run for run in runs.index]
+    return Results(runs, _iterations(runs), skipped, _runs(io_documents, REQUIRED_OF_IO))
+
+
+def find_runs(results_dir: Path) -> list[Path]:
+    """Folders of the layout <experiment>/<point>/rep-N."""
+    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/rep-*") if path.is_dir())
+
+
+def find_unfinished(results_dir: Path) -> list[Path]:
+    """Hidden siblings, in which the harness prepares a run before it renames it into place."""
+    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/.rep-*") if path.is_dir())
+
+
+def optional(runs: pd.DataFrame, column: str) -> pd.Series:
+    """A column that older results, or other machines, do not have: missing values then."""
+    return runs[column] if column in runs else pd.Series(None, index=runs.index, dtype=object)
+
+
+def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Older runs of a point and repetition that a later one took the place of, with the run to take instead."""
+    newest: dict[tuple[Any, ...], str] = {}
+    superseded = {}
+    for run in sorted(documents, key=lambda name: documents[name]["environment"]["started_at"]):
+        point = _point(documents[run])
+        if point in newest:
+            superseded[newest[point]] = run
+        newest[point] = run
+    return superseded
+
+
+def _point(documents: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What was measured, and on which machine, SSD and kernel, as setups are told apart."""
+    environment = documents["environment"]
+    machine = [lookup(documents, name) for name in (*SSD_COLUMNS, *MACHINE)]
+    system = kernel_series.series(environment["kernel"]), kernel_series.lru(environment.get("lru_generation"))
+    return environment["config_hash"], *machine, *system
+
+
+def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:
+    frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(required))
+    frame.index = pd.Index(list(documents), name="run")
+    return frame.assign(kernel_series=frame["environment.kernel"].map(kernel_series.series))
+
+
+def _iterations(runs: pd.DataFrame) -> pd.DataFrame:
+    """Decode iterations count from 1: iteration 1 reads the prompt's KV for the first time."""
+    sources = {"result.decode_s": "decode_s", "result.hit_rate.decode_per_iteration": "hit_rate"}
+    frame = runs[list(sources)].explode(list(sources)).rename(columns=sources).dropna().astype(float)
+    return frame.assign(iteration=frame.groupby("run").cumcount() + 1).reset_index()

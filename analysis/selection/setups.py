@@ -1,0 +1,97 @@
+"""What claims are judged from: the valid runs of each setup, comparable among themselves.
+
+A run is valid for latencies and hit rates when it finished, loads, had a memory limit and was not traced: a tracer
+takes time from the path it looks at. What a trace shows is judged from traced runs, among runs of the same trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.metrics import run_metrics
+from analysis.results.fields import MACHINE, SSD_COLUMNS
+from analysis.results.load import Results, load, optional
+from analysis.selection.comparable import comparable
+
+UNTRACED = "none"
+LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
+PACE, LINK = "config.storage.pace.read_gb_per_s", "config.device.link"
+# A configuration can be given another pace or link under its own name.
+STORAGE_AND_DEVICE = ("config.storage.name", PACE, "config.device.name", LINK)
+SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, *STORAGE_AND_DEVICE, "lru", "kernel_series")
+DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Runs of one testbed, SSD, machine, link and LRU, indexed by their folder below results; a column per metric.
+
+    `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
+    """
+
+    name: str
+    stated: str
+    runs: pd.DataFrame
+    io: pd.DataFrame
+
+    def comparable(self, *metrics: str) -> pd.DataFrame:
+        """The largest set of untraced runs under a limit that have the metrics, with one setting per variant."""
+        measured = self.runs[["memory_gb", *metrics]].notna().all(axis="columns")
+        return comparable(self.runs[measured & (trace_name(self.runs) == UNTRACED)]).runs
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All setups, the real ones first, then those with most runs."""
+
+    setups: tuple[Setup, ...]
+    results: Results
+    results_dir: Path
+
+
+def gather(results_dir: Path) -> Evidence:
+    """Load the results and sort the runs by setup."""
+    results = run_metrics.with_metrics(load(results_dir))
+    io = dataclasses.replace(results, runs=results.io)
+    runs = [results.runs, results.io.assign(lru=run_metrics.lru(io))]
+    keys = pd.concat([frame.reindex(columns=SETUP_COLUMNS) for frame in runs])
+    groups = keys.groupby(list(SETUP_COLUMNS), dropna=False).groups.values() if len(keys) else []
+    setups = [_setup(*(frame.loc[frame.index.intersection(group)] for frame in runs)) for group in groups]
+    setups.sort(key=lambda setup: (bool(setup.stated), -len(setup.runs), setup.name))
+    return Evidence(tuple(setups), results, results_dir)
+
+
+def trace_name(runs: pd.DataFrame) -> pd.Series:
+    """The tracer that looked at each run. Source: `trace.name` of config.yaml."""
+    return optional(runs, "config.trace.name").fillna(UNTRACED).astype(str)
+
+
+def is_true(value: Any) -> bool:
+    """Of a field that may be missing."""
+    return bool(pd.notna(value) and value)
+
+
+def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
+    run = (runs if len(runs) else io).iloc[0]
+    disk = next((run[name] for name in DISK_COLUMNS if isinstance(run.get(name), str)), "unknown disk")
+    parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
+    chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
+    chosen += [f"Linux {run['kernel_series']}"]
+    chosen += [f"CPU {cpu}" for cpu in [run.get("environment.cpu")] if isinstance(cpu, str)]
+    chosen += [name for name in [run.get("environment.guest.accelerator")] if isinstance(name, str)]
+    chosen += [f"{run['lru']} LRU"] if run["lru"] != "classic" else []
+    name, stated = ", ".join([run["config.testbed.name"], f"disk {disk}", *chosen]), _stated(run)
+    return Setup(f"{name} ({stated})" if stated else name, stated, runs, io)
+
+
+def _stated(run: pd.Series) -> str:
+    """What does not run at its own speed."""
+    parts = ["emulated machine and SSD"] if is_true(run.get("environment.emulated")) else []
+    parts += [f"SSD paced to {run[PACE]:g} GB/s"] if pd.notna(run.get(PACE)) else []
+    parts += ["paced link"] if run.get(LINK) == "paced" else []
+    return ", ".join(parts)

@@ -1,0 +1,56 @@
+"""One run of many, by what tells runs apart."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.results import kv_io
+from analysis.results.documents import ResultsError
+from analysis.results.load import Results
+from analysis.selection.comparable import OWN, comparable, limited, of_testbed
+
+
+def one_run(results: Results, variant: str, memory_gb: float | None = None, traced: bool = False) -> pd.Series:
+    """The newest run of a variant at a limit (None: its lowest) whose operations, or device events, are kept.
+
+    Runs that a figure would take come first. The row's name is the run's folder.
+
+    Raises:
+        ResultsError: there is none; the message lists what there is.
+    """
+    runs = _holding("device_io.parquet" if traced else kv_io.FILE_NAME, results.runs)
+    for candidates in (_usual(runs), runs):
+        of_variant = candidates[candidates["config.variant.name"] == variant]
+        wanted = of_variant["memory_gb"].min() if memory_gb is None else memory_gb
+        chosen = of_variant[of_variant["memory_gb"] == wanted]
+        if not chosen.empty:
+            return chosen.sort_values("environment.started_at").iloc[-1]
+    what = f"{'traced ' if traced else ''}run of {variant}" + ("" if pd.isna(wanted) else f" at {wanted:g} GB")
+    cure = "; measure one with trace=block_requests" if traced else ""
+    raise ResultsError(f"there is no {what}{cure}; there are: {_there_is(runs)}")
+
+
+def _holding(file_name: str, runs: pd.DataFrame) -> pd.DataFrame:
+    return runs[[(folder / file_name).exists() for folder in runs["folder"]]]
+
+
+def _usual(runs: pd.DataFrame) -> pd.DataFrame:
+    """The largest comparable set: of the machine itself, where it has runs."""
+    runs = limited(runs)
+    own = of_testbed(runs, OWN)
+    return comparable(runs if own.empty else own).runs
+
+
+def describe(run: pd.Series) -> str:
+    """The run in a title."""
+    limit_gb = run["memory_gb"]
+    limit = "no limit" if pd.isna(limit_gb) else f"{limit_gb:g} GB"
+    return f"{run['config.variant.name']} at {limit}, {run['config.testbed.name']}, scale {run['config.scale']}"
+
+
+def _there_is(runs: pd.DataFrame) -> str:
+    limits = limited(runs).groupby("config.variant.name")["memory_gb"].unique()
+    return "there are: " + (
+        "; ".join(f"{name} at {', '.join(f'{gb:g}' for gb in sorted(gbs))} GB" for name, gbs in limits.items())
+        or "none"
+    )

@@ -1,0 +1,149 @@
+"""Small experiments that tell what this machine lets a process do; each leaves the machine as it was."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dualblade.linux.cgroups import CgroupDirectory
+from dualblade.linux.page_residency import resident_bytes
+
+# The same on every architecture but alpha (include/uapi/asm-generic/unistd.h).
+_SYS_IO_URING_SETUP = 425
+_SYS_IO_URING_REGISTER = 427
+_SYS_CACHESTAT = 451
+
+# linux/io_uring.h
+_IO_URING_PARAMS_BYTES = 120
+_IORING_REGISTER_PROBE = 8
+_IORING_OP_URING_CMD = 46
+_IO_URING_OP_SUPPORTED = 1
+_PROBE_OPERATIONS = 256
+
+_LIMIT_BYTES = 64 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+class _ProbeOperation(ctypes.Structure):
+    _fields_ = [
+        ("op", ctypes.c_uint8),
+        ("resv", ctypes.c_uint8),
+        ("flags", ctypes.c_uint16),
+        ("resv2", ctypes.c_uint32),
+    ]
+
+
+class _Probe(ctypes.Structure):
+    _fields_ = [
+        ("last_op", ctypes.c_uint8),
+        ("ops_len", ctypes.c_uint8),
+        ("resv", ctypes.c_uint16),
+        ("resv2", ctypes.c_uint32 * 3),
+        ("ops", _ProbeOperation * _PROBE_OPERATIONS),
+    ]
+
+
+def takes_a_limit(directory: CgroupDirectory) -> bool:
+    """Make a cgroup in `directory`, limit it, read the limit back, and remove it."""
+    child = Path(directory.path) / f"dualblade-doctor-{os.getpid()}"
+    try:
+        with _memory_for_children(directory), _folder(child):
+            file = child / directory.limit_file
+            file.write_text(str(_LIMIT_BYTES))
+            return int(file.read_text()) == _LIMIT_BYTES
+    except OSError:
+        return False
+
+
+def systemd_delegates() -> bool:
+    """Whether a user may have a cgroup v2 of their own: a scope with a limit, around a command that does nothing."""
+    if shutil.which("systemd-run") is None:
+        return False
+    scope = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "-p", f"MemoryMax={_LIMIT_BYTES}"]
+    return subprocess.run([*scope, "true"], capture_output=True, check=False).returncode == 0
+
+
+def has_passthrough() -> bool:
+    """Set up an io_uring and ask it for uring_cmd, the operation of NVMe passthrough.
+
+    Raises:
+        OSError: no ring can be set up.
+    """
+    ring = _checked(_libc.syscall(_SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(_IO_URING_PARAMS_BYTES)))
+    try:
+        probe = _Probe()
+        probe_call = (_SYS_IO_URING_REGISTER, ring, _IORING_REGISTER_PROBE, ctypes.byref(probe), _PROBE_OPERATIONS)
+        _checked(_libc.syscall(*probe_call))
+        return bool(probe.ops[_IORING_OP_URING_CMD].flags & _IO_URING_OP_SUPPORTED)
+    finally:
+        os.close(ring)
+
+
+def left_by_direct_io(folder: Path) -> int:
+    """Write and read back a block with O_DIRECT; returns the bytes of it that are in the page cache afterwards.
+
+    Raises:
+        OSError: direct I/O is refused.
+    """
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".dualblade-doctor-") as file:
+        fd = os.open(file.name, os.O_RDWR | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 4096) as block:  # direct I/O wants aligned memory
+                os.pwritev(fd, [block], 0)
+                os.preadv(fd, [block], 0)
+            return resident_bytes(fd)
+        finally:
+            os.close(fd)
+
+
+def locks_memory(size_bytes: int) -> bool:
+    """Lock anonymous memory, and give it back."""
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    failed = int(_libc.mlock(ctypes.addressof(ctypes.c_char.from_buffer(memory)), size_bytes))
+    memory.close()
+    return not failed
+
+
+def has_cachestat() -> bool:
+    """A kernel that knows the call complains about the descriptor, another one about the call."""
+    _libc.syscall(_SYS_CACHESTAT, -1, None, None, 0)
+    return ctypes.get_errno() == errno.EBADF
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[None]:
+    path.mkdir()
+    try:
+        yield
+    finally:
+        path.rmdir()
+
+
+@contextmanager
+def _memory_for_children(directory: CgroupDirectory) -> Iterator[None]:
+    """cgroup v2 hands controllers to children on request only (admin-guide/cgroup-v2.rst, "Enabling and Disabling")."""
+    control = Path(directory.path) / "cgroup.subtree_control"
+    if directory.version == 1 or "memory" in control.read_text().split():
+        yield
+        return
+    control.write_text("+memory")
+    try:
+        yield
+    finally:
+        control.write_text("-memory")
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result

@@ -1,0 +1,32 @@
+"""A guard over memory that is mapped from a file: a disk that fails, or a file cut short, does not end the process."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from dualblade.native._compiled import ffi, lib
+
+
+class FaultGuard:
+    """While its block runs, faults in `size_bytes` of a mapping from `address` on, a page's, are answered with zeros.
+
+    The block sees them from the page that has no data to the end of the mapping.
+    """
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        self._native = ffi.new("struct db_guard *", [address, size_bytes])
+
+    @property
+    def failed_byte(self) -> int | None:
+        """The first byte of the range that faulted; None: the block saw nothing but the file."""
+        failed_byte: int = self._native.failed_byte
+        return None if failed_byte < 0 else failed_byte
+
+    def __enter__(self) -> FaultGuard:
+        lib.db_guard(self._native)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lib.db_unguard(self._native)

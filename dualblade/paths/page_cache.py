@@ -1,0 +1,148 @@
+"""Group 1's path: one file per tensor, through the kernel's page cache, as FlexLLMGen does it.
+
+Each operation maps the tensor's file, copies through the pinned buffer, and unmaps (`page_cache_io: mmap`), or reads
+and writes the file (`rw`). The kernel decides what stays; with `evict`, whatever an operation touched is written back
+and dropped before it returns, and the kernel is asked whether the pages are gone.
+"""
+
+from __future__ import annotations
+
+import resource
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from dualblade.config.storage import StorageConfig
+from dualblade.errors import StorageError
+from dualblade.geometry import KVGeometry, TensorId
+from dualblade.linux.fiemap import Placement, locate
+from dualblade.linux.mounts import MEMORY_FILE_SYSTEMS, file_system_of
+from dualblade.linux.page_residency import resident_bytes
+from dualblade.paths.pinned import PinnedBuffer
+from dualblade.paths.tensor_file import TensorFile
+
+_RUSAGE_BLOCK_BYTES = 512  # getrusage(2) counts ru_inblock and ru_oublock in these
+
+
+@dataclass
+class Eviction:
+    """Bytes that were to leave the page cache, and those that the kernel still held afterwards."""
+
+    asked_bytes: int = 0
+    left_bytes: int = 0
+
+
+class PageCache:
+    """Reads and writes rows of the tensors bound to it, each in a file of its own.
+
+    Raises:
+        StorageError: there is no room for the files, or no disk below them.
+    """
+
+    def __init__(self, geometry: KVGeometry, layers: Sequence[int], storage: StorageConfig, *, evict: bool) -> None:
+        self.name = "page_cache_evict" if evict else "page_cache"
+        self.io = storage.page_cache_io
+        self._geometry = geometry
+        self._evict = evict
+        self.evictions: dict[int, Eviction] = {}
+        self._files: dict[TensorId, TensorFile] = {}
+        directory = Path(storage.directory)
+        file_system = _refuse_memory(directory)
+        try:
+            for layer in layers:
+                for kind in ("k", "v"):
+                    tensor = TensorId(layer, kind)
+                    self._files[tensor] = TensorFile(directory, tensor, geometry.tensor_bytes(tensor), self.io)
+            tells = file_system != "overlay" and all(file.tells_losses for file in self._files.values())
+            if not (tells or evict or storage.checksum):  # what evicts asks by fsync
+                _warn_of_hidden_losses(directory, file_system)
+        except BaseException:
+            self.close()
+            raise
+
+    def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
+        """Rows start at the beginning of the pinned buffer: files have no alignment to respect."""
+        return 0
+
+    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
+        """Copy rows from the buffer into the file's pages.
+
+        Raises:
+            StorageError: storage failed, be it now or in writing back earlier rows.
+        """
+        file = self._files[tensor]
+        file.write(*self._place(tensor, rows, buffer))
+        self._finish(file, thread, dirty=True)
+
+    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
+        """Copy rows from the file's pages into the buffer; the kernel reads in those that it no longer holds.
+
+        Raises:
+            StorageError: storage failed, be it now or in writing back earlier rows.
+        """
+        file = self._files[tensor]
+        file.read(*self._place(tensor, rows, buffer))
+        self._finish(file, thread, dirty=False)
+
+    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
+        """Rows beyond `n_rows` are overwritten in place."""
+        if n_rows == 0:
+            self._files[tensor].renew()
+
+    def _place(self, tensor: TensorId, rows: range, buffer: PinnedBuffer) -> tuple[int, torch.Tensor]:
+        row_bytes = self._geometry.row_bytes(tensor)
+        return rows.start * row_bytes, buffer.data[: len(rows) * row_bytes]
+
+    def _finish(self, file: TensorFile, thread: int, *, dirty: bool) -> None:
+        if self._evict:
+            tally = self.evictions.setdefault(thread, Eviction())
+            tally.asked_bytes += resident_bytes(file.fd)
+            tally.left_bytes += file.evict(dirty=dirty)
+        file.check()
+
+    @property
+    def eviction(self) -> Eviction:
+        """Evictions of all threads together."""
+        tallies = list(self.evictions.values())
+        return Eviction(sum(t.asked_bytes for t in tallies), sum(t.left_bytes for t in tallies))
+
+    def device_bytes(self, thread: int) -> tuple[int, int]:
+        """Block I/O that the kernel accounts to the calling thread: read, and dirtied or written."""
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return usage.ru_inblock * _RUSAGE_BLOCK_BYTES, usage.ru_oublock * _RUSAGE_BLOCK_BYTES
+
+    def placement(self, tensor: TensorId) -> Placement:
+        """Where the tensor's file lies on the device."""
+        return locate(self._files[tensor].fd, 0, self._geometry.tensor_bytes(tensor))
+
+    def io_mode(self) -> dict[str, object]:
+        return {"io": self.io}
+
+    def close(self) -> None:
+        """Close the files, which gives back their pages and their space."""
+        while self._files:
+            _, file = self._files.popitem()
+            file.close()
+
+
+def _refuse_memory(directory: Path) -> str:
+    """The folder's file system, unless that is memory."""
+    file_system = file_system_of(directory)
+    if file_system in MEMORY_FILE_SYSTEMS:
+        raise StorageError(
+            f"storage.directory={directory} lies on {file_system}, which is memory, so the KV cache would never leave "
+            "it; choose a folder on a disk"
+        )
+    return file_system
+
+
+def _warn_of_hidden_losses(directory: Path, file_system: str) -> None:
+    warnings.warn(
+        f"storage.directory={directory} lies on {file_system}, where this kernel does not tell when the disk could not "
+        "take what was written; choose a folder on the disk itself (of a container: a volume), or checksum=True",
+        RuntimeWarning,
+        stacklevel=2,
+    )

@@ -1,0 +1,195 @@
+"""result.json: what one run measured, and the state of the kernel it was measured under."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dualblade.config.run import RunConfig
+from dualblade.errors import StorageError
+from dualblade.model.roofline import ComputeTime
+from dualblade.paths.direct import NvmeDirect
+from dualblade.paths.page_cache import Eviction, PageCache
+from dualblade.plan.budget import Budget
+from dualblade.record.io_log import Operation
+from dualblade.record.phases import PhaseTimes
+from dualblade.store import KVStore
+
+SCHEMA_VERSION = 1
+
+# Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.
+MOST_LEFT = 0.01
+
+
+def describe(
+    config: RunConfig,
+    store: KVStore,
+    budget: Budget,
+    compute: ComputeTime,
+    times: PhaseTimes,
+    startup_s: float,
+    tokens: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """Everything that is known at the end of a run, while the store is still open."""
+    decode_s = times.decode_s
+    decoded = [op for op in store.operations if 1 <= op.iteration <= len(decode_s)]
+    return {
+        "schema": SCHEMA_VERSION,
+        "status": "done",
+        "error": None,
+        "variant": config.variant.name,
+        "prefill_s": times.prefill_s,
+        "decode_s": decode_s,
+        "tokens_per_s": config.batch_size * len(decode_s) / sum(decode_s),
+        "hit_rate": hit_rates(decoded, len(decode_s)),
+        "bytes": {
+            "prefill": traffic(op for op in store.operations if op.phase == "prefill"),
+            "decode": traffic(decoded),
+        },
+        "budget": dataclasses.asdict(budget) | {"pinned_bytes": store.pinned.bytes},
+        "plan": _plan(store),
+        **_paths(config, store),
+        "pinned": dataclasses.asdict(store.pinned),
+        "link": store.link.describe(),
+        "pipeline": store.policy.describe(),
+        "phases": times.breakdown(store.activity, store.operations),
+        "compute": dataclasses.asdict(compute),
+        "process": _process(startup_s),
+        "tokens": tokens,
+    }
+
+
+def extents(store: KVStore) -> dict[str, Any]:
+    """Where each tensor lies on its device, [byte of the tensor, byte of the device, bytes] for each piece."""
+    placements = ((tensor, *store.placement(tensor)) for tensor in store.geometry.tensors())
+    return {
+        "schema": SCHEMA_VERSION,
+        "tensors": [
+            {"layer": tensor.layer, "kind": tensor.kind, "path": path} | dataclasses.asdict(placement)
+            for tensor, path, placement in placements
+        ],
+    }
+
+
+def verify(result: dict[str, Any]) -> None:
+    """Hold the modes that were read back against those that were asked for.
+
+    Raises:
+        StorageError: direct I/O went through the page cache, or pages that were evicted are still there.
+    """
+    direct, eviction = result["io_mode"]["direct"], result["eviction"]
+    if direct and (not (direct["o_direct"] or direct["passthrough"]) or direct["resident_bytes_after"]):
+        raise StorageError(
+            f"the direct path was not direct: O_DIRECT in force is {direct['o_direct']} and the page cache holds "
+            f"{direct['resident_bytes_after']:,} bytes of its target; is another program reading it?"
+        )
+    if eviction["left_bytes"] > MOST_LEFT * eviction["asked_bytes"]:
+        raise StorageError(
+            f"of {eviction['asked_bytes']:,} bytes that were evicted the page cache still held "
+            f"{eviction['left_bytes']:,}; is another program reading the files in storage.directory?"
+        )
+
+
+def hit_rates(decoded: list[Operation], iterations: int) -> dict[str, Any]:
+    """Share of the KV bytes asked for that storage did not have to deliver; the first, cold iteration apart.
+
+    Prefill asks for nothing, so it has no hit rate.
+    """
+    per_iteration = [
+        _hit_rate(op for op in decoded if op.op == "read" and op.iteration == i) for i in range(1, iterations + 1)
+    ]
+    warm = (op for op in decoded if op.op == "read" and (op.iteration > 1 or iterations == 1))
+    return {"prefill": None, "decode": _hit_rate(warm), "decode_per_iteration": per_iteration}
+
+
+def _hit_rate(reads: Iterable[Operation]) -> float | None:
+    counted = traffic(reads)
+    asked_bytes = counted["asked_read"]
+    return 1 - counted["device_read"] / asked_bytes if asked_bytes else None
+
+
+def traffic(operations: Iterable[Operation]) -> dict[str, int]:
+    """Bytes asked for and bytes that the kernel accounted as block I/O (for buffered writes: dirtied)."""
+    sums = {"asked_read": 0, "device_read": 0, "asked_write": 0, "device_write": 0}
+    for op in operations:
+        sums[f"asked_{op.op}"] += op.bytes
+        sums["device_read"] += op.device_read_bytes
+        sums["device_write"] += op.device_written_bytes
+    return sums
+
+
+def _plan(store: KVStore) -> dict[str, Any]:
+    plan, geometry = store.plan, store.geometry
+    assert plan is not None
+    return {
+        "knob_bytes": plan.knob_bytes,
+        "n1": plan.n1,
+        "n_layers": geometry.n_layers,
+        "layers": list(plan.layers),
+        "kpu_bytes": max(geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)),
+        "working_set_bytes": geometry.working_set_bytes,
+    }
+
+
+def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
+    direct = direct_path(store)
+    cached = [path for path in store.paths.values() if isinstance(path, PageCache)]
+    evictions = [path.eviction for path in cached]
+    return {
+        "backend": ("paced " if config.storage.pace else "") + config.storage.backend,
+        "io_mode": {
+            "page_cache": cached[0].io_mode() if cached else None,
+            "direct": direct.io_mode() if direct else None,
+        },
+        "queue_depth": {op: direct.stats(op).mean_depth if direct else None for op in ("read", "write")},
+        "eviction": dataclasses.asdict(
+            Eviction(sum(e.asked_bytes for e in evictions), sum(e.left_bytes for e in evictions))
+        ),
+    }
+
+
+def direct_path(store: KVStore) -> NvmeDirect | None:
+    """Group 2's path, if the plan has one."""
+    return next((path for path in store.paths.values() if isinstance(path, NvmeDirect)), None)
+
+
+def given_back(direct: NvmeDirect | None) -> dict[str, Any] | None:
+    """What a device was told, at the end of the run, to hold no longer, and what was read back of it."""
+    done = direct.target.deallocated if direct else None
+    return dataclasses.asdict(done) if done else None
+
+
+def _process(startup_s: float) -> dict[str, float | int]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {
+        "startup_s": startup_s,
+        "anon_bytes": int(status["RssAnon"].split()[0]) << 10,
+        "peak_rss_bytes": int(status["VmHWM"].split()[0]) << 10,
+        "cpu_user_s": usage.ru_utime,
+        "cpu_system_s": usage.ru_stime,
+    }
+
+
+def failure(variant: str | None, error: str) -> dict[str, Any]:
+    """A run that ended without a measurement."""
+    return {"schema": SCHEMA_VERSION, "status": "failed", "error": error, "variant": variant}
+
+
+def write_result(result: dict[str, Any], path: Path) -> None:
+    """Write JSON, complete or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(result, indent=1) + "\n")
+    os.replace(partial, path)
+
+
+def seconds_since_start() -> float:
+    """Seconds since this process was started (proc(5), stat: starttime)."""
+    started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,21 @@
+"""The machine that a harness runs on, be it the user's own or a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.machine import environment
+from experiments.machine.storage_rate import StorageRates
+from experiments.processes.engine import Launch, execute
+
+
+@dataclass(frozen=True)
+class Host:
+    """How engines are started here, what results say of machine and code, and how fast its storages are found to be."""
+
+    launch: Launch = execute
+    provenance: Mapping[str, Any] = field(default_factory=lambda: {"emulated": False})
+    rates: StorageRates = field(default_factory=StorageRates)
+    code: Callable[[], dict[str, Any]] = environment.collect_code

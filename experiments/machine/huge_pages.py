@@ -1,0 +1,37 @@
+"""Huge pages for fio's buffers: reserved while they are needed, given back whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from experiments.machine.journal import Journal
+
+NR_HUGEPAGES = Path("/proc/sys/vm/nr_hugepages")  # of the default size
+HUGE_PAGE_BYTES = 2 << 20
+
+
+@contextlib.contextmanager
+def reserved(size_bytes: int, journal: Journal) -> Iterator[bool]:
+    """Whether `size_bytes` are there in huge pages inside the block: not without root, nor without free memory."""
+    missing = _pages(size_bytes) - _free_pages()
+    if missing <= 0 or not os.access(NR_HUGEPAGES, os.W_OK):
+        yield missing <= 0
+        return
+    before = int(NR_HUGEPAGES.read_text())
+    with journal.undo("write_value", str(NR_HUGEPAGES), str(before)):
+        NR_HUGEPAGES.write_text(str(before + missing))
+        yield _free_pages() >= _pages(size_bytes)
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // HUGE_PAGE_BYTES)
+
+
+def _free_pages() -> int:
+    """Of the size wanted (proc(5), meminfo); 0 where the kernel has none, or another default size."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    values = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
+    return values["HugePages_Free"] if values.get("Hugepagesize", 0) << 10 == HUGE_PAGE_BYTES else 0

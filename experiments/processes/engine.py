@@ -1,0 +1,162 @@
+"""The engine's process: started inside its cgroup, spoken to in JSON lines, never outliving its harness."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from experiments.errors import RunError
+
+Event = dict[str, Any]
+Report = Callable[[Event], None]
+
+PROJECT = Path(__file__).resolve().parents[2]
+ENTER = Path(__file__).with_name("enter_cgroup.py")
+EXIT_TIMEOUT_S = 30.0
+
+
+class Process(Protocol):
+    """A started engine, leader of a process group; subprocess.Popen is one."""
+
+    pid: int
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, negative for a signal; raises subprocess.TimeoutExpired."""
+
+
+Launch = Callable[[list[str], "Path | None", IO[bytes]], Process]
+
+
+def execute(arguments: list[str], procs: Path | None, log: IO[bytes]) -> Process:
+    """Start `python -m dualblade ARGUMENTS` inside the cgroup of `procs`."""
+    return subprocess.Popen(
+        [*enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment(),
+        start_new_session=True,  # Ctrl-C is for the harness, which ends the engine itself
+    )
+
+
+class Engine:
+    """A run of the engine as its own process; all waiting ends at `deadline_s` after its start."""
+
+    def __init__(
+        self, arguments: list[str], procs: Path | None, log: IO[bytes], deadline_s: float, launch: Launch
+    ) -> None:
+        self._deadline_s = deadline_s
+        self._ends_at = time.monotonic() + deadline_s
+        self._log = log
+        self._process = launch(arguments, procs, log)
+        self.last_event: Event = {}
+
+    def wait_for(self, name: str) -> Event | None:
+        """The next event of this name, or None if the engine ended before."""
+        return next((event for event in self.events() if event.get("event") == name), None)
+
+    def events(self) -> Iterator[Event]:
+        """What the engine says, until it closes its output; lines of others go to the log.
+
+        Raises:
+            RunError: the deadline passed.
+        """
+        for line in self._lines():
+            event = _parse(line)
+            if event is None:
+                self._log.write(line + b"\n")
+            else:
+                self.last_event = event
+                yield event
+
+    def send(self, event: Event) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # an engine that is gone is seen by its silence
+            self._process.stdin.write(json.dumps(event).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def exit_code(self) -> int:
+        """Wait for the end of an engine that closed its output; a negative code is the signal that killed it."""
+        try:
+            return self._process.wait(EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise RunError(f"the engine closed its output but did not end within {EXIT_TIMEOUT_S:g} s") from None
+
+    def kill(self) -> None:
+        """End the engine and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def _lines(self) -> Iterator[bytes]:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        pending = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while True:
+                if not selector.select(max(0.0, self._ends_at - time.monotonic())):
+                    raise RunError(self._late())
+                chunk = os.read(descriptor, 65536)
+                if not chunk:
+                    return
+                *lines, pending = (pending + chunk).split(b"\n")
+                yield from lines
+
+    def _late(self) -> str:
+        said = " ".join(f"{key} {value}" for key, value in self.last_event.items() if key != "event") or "nothing"
+        return (
+            f"the engine did not finish within deadline_s={self._deadline_s:g} s and was stopped; the last it reported "
+            f"was {self.last_event.get('event', '')} {said}; raise deadline_s if the storage is just slow"
+        )
+
+
+@contextlib.contextmanager
+def running(
+    arguments: list[str], procs: Path | None, log_path: Path, deadline_s: float, launch: Launch = execute
+) -> Iterator[Engine]:
+    """An engine that is gone when the block is left, however it is left."""
+    with open(log_path, "wb", buffering=0) as log:
+        engine = Engine(arguments, procs, log, deadline_s, launch)
+        try:
+            yield engine
+        finally:
+            engine.kill()
+
+
+def _parse(line: bytes) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def enter(procs: Path | None, at_our_death: signal.Signals = signal.SIGKILL) -> list[str]:
+    """The prefix that makes a command die with this process, by that signal, inside the cgroup of `procs`."""
+    return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(int(at_our_death)), str(procs or "-")]
+
+
+def environment() -> dict[str, str]:
+    """Of an engine."""
+    return {**os.environ, "PYTHONPATH": _python_path()}
+
+
+def _python_path() -> str:
+    """The checkout first: the engine has to be the one beside this harness, whatever the current folder."""
+    return os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
