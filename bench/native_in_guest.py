@@ -22,7 +22,7 @@ from dualblade.paths.ring import Op, Pending, Ring
 from dualblade.targets.nvme import NvmeTarget
 from dualblade.units import KIB
 
-MOST_CHUNK_BYTES = 512 * KIB
+MAX_CHUNK_BYTES = 512 * KIB
 CHUNKS = 32  # of a tensor, which is then about 16 MiB
 TENSORS = 16
 WINDOW = 4  # tensors queued at once, each with a buffer of its own, as overlap-full keeps them
@@ -116,7 +116,7 @@ def main(serial: str, lba_bytes: str, first: str, kinds: list[str]) -> None:
             serial=serial,
             partition=2,
             lba_bytes=int(lba_bytes),
-            chunk_bytes=MOST_CHUNK_BYTES,
+            chunk_bytes=MAX_CHUNK_BYTES,
         )
         blocks = Blocks(storage)
         try:

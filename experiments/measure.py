@@ -33,10 +33,10 @@ from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
 # growth while files are written. Below it the kernel kills the process sooner or later.
-LEAST_BUDGET_BYTES = 8 << 20
+MIN_BUDGET_BYTES = 8 << 20
 # What a process may grow by under its limit: a part of the budget, of which the kernel's account of the cached pages
 # alone takes 2.5 %, and what no budget is too small for.
-MOST_GROWTH, MOST_GROWTH_BYTES = 0.1, 2 << 20
+MAX_GROWTH, MAX_GROWTH_BYTES = 0.1, 2 << 20
 
 
 def measure(
@@ -221,8 +221,8 @@ def check_budget(point: Point, budget_bytes: int, process_bytes: int) -> None:
     Raises:
         BudgetError: with what is needed and what there is.
     """
-    least_bytes = process_bytes + LEAST_BUDGET_BYTES
-    if budget_bytes < LEAST_BUDGET_BYTES:
+    least_bytes = process_bytes + MIN_BUDGET_BYTES
+    if budget_bytes < MIN_BUDGET_BYTES:
         raise BudgetError(
             f"the process needs {process_bytes:,} bytes and the limit is {process_bytes + budget_bytes:,}, which "
             f"leaves {budget_bytes:,} for I/O; it needs at least {least_bytes:,}, so set {_least_setting(point)}"
@@ -243,7 +243,7 @@ def check_growth(limits: Mapping[str, Any]) -> None:
     """
     budget_bytes = limits["budget_bytes"]
     growth_bytes = limits["process_peak_bytes"] - limits["process_bytes"]
-    if budget_bytes is not None and growth_bytes > MOST_GROWTH * budget_bytes + MOST_GROWTH_BYTES:
+    if budget_bytes is not None and growth_bytes > MAX_GROWTH * budget_bytes + MAX_GROWTH_BYTES:
         raise RunError(
             f"the process grew by {growth_bytes:,} bytes after its memory was limited, out of {budget_bytes:,} for "
             "page cache, so the budget was not the one stated; run the point again, or raise memory_gb"
@@ -253,8 +253,8 @@ def check_growth(limits: Mapping[str, Any]) -> None:
 def _least_setting(point: Point) -> str:
     """The least limit in the point's own terms, rounded up."""
     if point.budget_ratio is not None:
-        return f"budget_ratio={math.ceil(100 * LEAST_BUDGET_BYTES / point.working_set_bytes) / 100:g} or more"
-    least_gb = point.paper_overhead_gb + LEAST_BUDGET_BYTES * point.run.scale / GB
+        return f"budget_ratio={math.ceil(100 * MIN_BUDGET_BYTES / point.working_set_bytes) / 100:g} or more"
+    least_gb = point.paper_overhead_gb + MIN_BUDGET_BYTES * point.run.scale / GB
     return f"memory_gb={math.ceil(100 * least_gb) / 100:g} or more (scale {point.run.scale})"
 
 

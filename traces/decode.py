@@ -36,7 +36,7 @@ HEADER_VERSION = 1
 
 # Share of commands that a trace may lack: the kernel skips a probe when the interrupt that completes a command finds
 # another probe running on its CPU.
-MOST_MISSED = 0.02
+MAX_MISSED = 0.02
 MONOTONIC = "CLOCK_MONOTONIC"
 SINCE_START = "since the tracer started"
 
@@ -141,7 +141,7 @@ def _fault(account: Account, *, counted: bool) -> str | None:
     """What makes a trace unusable, in a sentence; None if nothing does."""
     broken = f", and {account.broken_lines:,} lines could not be read" if account.broken_lines else ""
     if not counted:
-        if account.broken_lines <= MOST_MISSED * (account.printed_events + account.broken_lines):
+        if account.broken_lines <= MAX_MISSED * (account.printed_events + account.broken_lines):
             return None
         return f"{account.broken_lines:,} lines could not be read, the first is {account.examples[0]!r}"
     if account.counted_events is None:
@@ -152,12 +152,12 @@ def _fault(account: Account, *, counted: bool) -> str | None:
             f"{broken}; raise trace.buffer_pages"
         )
     missed = _missed(account) or 0
-    if missed > MOST_MISSED * account.printed_events:
+    if missed > MAX_MISSED * account.printed_events:
         return (
             f"the disks' own statistics count {missed:,} commands more than the {account.printed_events:,} that were "
             "traced; run the point again"
         )
-    if (account.skipped_probes or 0) > MOST_MISSED * account.printed_events:
+    if (account.skipped_probes or 0) > MAX_MISSED * account.printed_events:
         return (
             f"the kernel skipped a probe {account.skipped_probes:,} times and {account.printed_events:,} events were "
             "printed; run the point again"

@@ -17,7 +17,7 @@ import pyarrow.csv as pc_csv
 from traces.errors import TraceError
 
 BLOCK_BYTES = 16 << 20
-MOST_LINE_BYTES = 1 << 16  # no line of a trace is longer; what is, is one broken line
+MAX_LINE_BYTES = 1 << 16  # no line of a trace is longer; what is, is one broken line
 
 _REQUEUES = re.compile(rb"@requeues: (\d{1,18})")
 _COMPLETED = re.compile(rb"#completed (\d{1,18})")
@@ -80,7 +80,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
                 whole, newline, rest = (rest + chunk).rpartition(b"\n")
                 if newline:
                     yield whole + newline
-                elif len(rest) > MOST_LINE_BYTES:
+                elif len(rest) > MAX_LINE_BYTES:
                     yield rest + b"\n"
                     rest = b""
             if rest:

@@ -12,7 +12,7 @@ from analysis.metrics.line_fit import line_per_repetition
 from analysis.metrics.paired_change import TURN, VARIANT
 from analysis.selection.setups import Setup
 
-LEAST_LIMITS = 3
+MIN_LIMITS = 3
 WORDS = {
     "prefill_s": "a prefill latency",
     "decode_s_per_token": "a decode latency of warm iterations",
@@ -30,10 +30,10 @@ def over_limits(setup: Setup, variants: Collection[str], *metrics: str) -> pd.Da
     runs = runs[runs[VARIANT].isin(variants)]
     runs = runs[runs.groupby(["memory_gb", TURN])[VARIANT].transform("nunique") == len(variants)]
     n_limits = runs["memory_gb"].nunique()
-    if n_limits < LEAST_LIMITS:
+    if n_limits < MIN_LIMITS:
         raise Untestable(
             f"it takes {' and '.join(WORDS[metric] for metric in metrics)} of {' and '.join(variants)} at "
-            f"{LEAST_LIMITS} memory limits or more, and there are {n_limits}"
+            f"{MIN_LIMITS} memory limits or more, and there are {n_limits}"
             f"{' at which they share a repetition' if len(variants) > 1 else ''}"
         )
     return runs
@@ -46,8 +46,8 @@ def below_full(runs: pd.DataFrame) -> pd.DataFrame:
         Untestable: fewer than three such limits.
     """
     short = runs[runs["memory_gb"] < full_hit_gb(runs)]
-    if short["memory_gb"].nunique() < LEAST_LIMITS:
-        raise Untestable(f"it takes {LEAST_LIMITS} limits that do not hold the whole KV")
+    if short["memory_gb"].nunique() < MIN_LIMITS:
+        raise Untestable(f"it takes {MIN_LIMITS} limits that do not hold the whole KV")
     return short
 
 
@@ -59,5 +59,5 @@ def lines_over_limits(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """
     lines = line_per_repetition(runs, "memory_gb", metric)
     if lines.empty:
-        raise Untestable(f"it takes a repetition with {LEAST_LIMITS} limits, for a line through them")
+        raise Untestable(f"it takes a repetition with {MIN_LIMITS} limits, for a line through them")
     return lines

@@ -18,7 +18,7 @@ from analysis.selection.comparable import comparable, warm
 from analysis.selection.setups import LAYERS, UNTRACED, Setup, trace_name
 
 BASELINE, OWN = "baseline", "dual_blade"
-LEAST_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
+MIN_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
 
 
 def throughput(claim: Claim, setup: Setup) -> Finding:
@@ -117,7 +117,7 @@ def time_by_depth(claim: Claim, setup: Setup) -> Finding:
     runs = traced(claim, setup, (BASELINE, OWN))
     bins = pd.concat([_bins(runs, op) for op in ("read", "write")])
     if bins.empty:
-        raise Untestable(f"it takes a depth bin with {LEAST_COMMANDS} commands of both variants")
+        raise Untestable(f"it takes a depth bin with {MIN_COMMANDS} commands of both variants")
     lower, both = bins["lower"].mean(), (bins["lower"] & bins["narrower"]).mean()
     most = claim.thresholds["most_pct"] / 100
     verdict = graded(reproduced=both > most, direction=lower > most)
@@ -203,7 +203,7 @@ def _bins(runs: pd.DataFrame, op: str) -> pd.DataFrame:
         folders = runs[runs[VARIANT] == variant]["folder"]
         commands = pd.concat([load_device_io(folder).commands for folder in folders])
         table = by_depth(commands[commands["op"] == op]).set_index("depth")
-        tables[variant] = table[table["commands"] >= LEAST_COMMANDS]
+        tables[variant] = table[table["commands"] >= MIN_COMMANDS]
     theirs, own = (tables[name].loc[tables[BASELINE].index.intersection(tables[OWN].index)] for name in (BASELINE, OWN))
     return pd.DataFrame(
         {

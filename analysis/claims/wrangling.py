@@ -7,7 +7,7 @@ from analysis.claims.wording import basis, names, row_interval
 from analysis.selection.setups import UNTRACED, Setup, trace_name
 from analysis.selection.tasks import TASK, TASKS, relative, replayed
 
-LEAST_TASKS = 4  # as many as the paper shows
+MIN_TASKS = 4  # as many as the paper shows
 
 
 def tasks(claim: Claim, setup: Setup) -> Finding:
@@ -16,9 +16,9 @@ def tasks(claim: Claim, setup: Setup) -> Finding:
     runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & (setup.runs["memory_gb"] == limit_gb)]
     runs = replayed(runs[runs["config.variant.name"].isin(("baseline", "dual_blade"))]).runs
     by_task = relative(runs, "dual_blade", "task_s").set_index(TASK) if len(runs) else runs
-    if len(by_task) < LEAST_TASKS or not {"di_buy", "ed_hospital"} <= set(by_task.index):
+    if len(by_task) < MIN_TASKS or not {"di_buy", "ed_hospital"} <= set(by_task.index):
         raise Untestable(
-            f"it takes {LEAST_TASKS} tasks or more with Baseline and DUAL-BLADE at {limit_gb:g} GB, DI Buy and ED "
+            f"it takes {MIN_TASKS} tasks or more with Baseline and DUAL-BLADE at {limit_gb:g} GB, DI Buy and ED "
             f"Hospital among them, and there are {len(by_task)}"
         )
     ratios = by_task["median"]

@@ -17,7 +17,7 @@ from traces import schema
 
 REVISION_CHARS = 10
 MANY_WORKLOADS = 4
-MOST_RATES = 4
+MAX_RATES = 4
 
 
 def note(data: pd.DataFrame) -> str:
@@ -139,7 +139,7 @@ def _paced_link(data: pd.DataFrame) -> str:
     if not rates:
         return ""
     ratios = sorted(set(optional(data, "result.link.storage_ratio").dropna()))
-    few = len(rates) <= MOST_RATES
+    few = len(rates) <= MAX_RATES
     shown = ", ".join(f"{rate:.3g}" for rate in rates) if few else f"{rates[0]:.3g} to {rates[-1]:.3g}"
     if ratios:
         return f"paced link, {', '.join(f'{ratio:g}x' for ratio in ratios)} SSD ({shown} GB/s)"

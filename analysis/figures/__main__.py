@@ -44,7 +44,7 @@ from analysis.unexpected_errors import Bugs
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
 
-MOST_SENTENCES = 8
+MAX_SENTENCES = 8
 NAME_CHARS = 20
 
 
@@ -178,9 +178,9 @@ def draw(name: str, selection: Selection, out_dir: Path) -> None:
 def print_some(sentences: Iterable[str]) -> None:
     """Print sentences to stderr, a few of many."""
     sentences = list(sentences)
-    print(*sentences[:MOST_SENTENCES], sep="\n", end="\n" if sentences else "", file=sys.stderr)
-    if len(sentences) > MOST_SENTENCES:
-        print(f"... and {len(sentences) - MOST_SENTENCES} more of this kind", file=sys.stderr)
+    print(*sentences[:MAX_SENTENCES], sep="\n", end="\n" if sentences else "", file=sys.stderr)
+    if len(sentences) > MAX_SENTENCES:
+        print(f"... and {len(sentences) - MAX_SENTENCES} more of this kind", file=sys.stderr)
 
 
 if __name__ == "__main__":

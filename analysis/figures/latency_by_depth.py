@@ -16,7 +16,7 @@ from analysis.selection.comparable import Selection, split_by_ssd
 from analysis.selection.traced import traced
 
 SHOWN = (DECODE_READ, PREFILL_WRITE)
-LEAST_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of
+MIN_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of
 STEP = 0.19  # of the room of a bin, between its variants side by side
 
 
@@ -30,7 +30,7 @@ def caption(data: pd.DataFrame) -> str:
     subject = (
         "Time from issue to completion per KB (1000 bytes) of the device's commands, by the number of commands in "
         "flight when each was issued, itself included: median, and 5th to 95th percentile as a bar. "
-        f"Bins of fewer than {LEAST_COMMANDS} commands are left out."
+        f"Bins of fewer than {MIN_COMMANDS} commands are left out."
     )
     return trace_provenance(subject, data)
 
@@ -70,7 +70,7 @@ def bins(runs: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
         by_depth(load_device_io(folder).commands_of(kind)).assign(variant=variant)
         for variant, folder in zip(runs["config.variant.name"], runs["folder"], strict=True)
     ]
-    merged = pd.concat([frame[frame["commands"] >= LEAST_COMMANDS] for frame in rows])
+    merged = pd.concat([frame[frame["commands"] >= MIN_COMMANDS] for frame in rows])
     return merged.groupby(["variant", "depth"])[["p5", "median", "p95", "commands"]].median().reset_index()
 
 

@@ -24,7 +24,7 @@ POINT = [PIPELINE]
 ENGINES = ("paced", "cuda")  # links that take one copy at a time
 WITHIN = ("intra", "cross", "overlap_full")
 SHOWN_MS = 120
-LEAST_ITERATIONS = 4  # one after both probes, and a warm one that is not among the last two
+MIN_ITERATIONS = 4  # one after both probes, and a warm one that is not among the last two
 STORAGE_COLOR, LINK_COLOR = "#0072B2", "#E69F00"
 SUBJECT = (
     "Above, the adaptive pipeline's throughput of Group 2 in each decode iteration: the first is cold, the second "
@@ -56,9 +56,9 @@ def select(results: Results) -> Selection:
 
 def _long_enough(runs: pd.DataFrame) -> Selection:
     """Without the runs that ended before the choice and a warm iteration after it."""
-    long = runs[runs["decode_iterations"] >= LEAST_ITERATIONS]
+    long = runs[runs["decode_iterations"] >= MIN_ITERATIONS]
     short = len(runs) - len(long)
-    sentence = f"{short} {'run' if short == 1 else 'runs'} of fewer than {LEAST_ITERATIONS} decode iterations"
+    sentence = f"{short} {'run' if short == 1 else 'runs'} of fewer than {MIN_ITERATIONS} decode iterations"
     return Selection(long, (sentence,) if short else ())
 
 

@@ -14,7 +14,7 @@ from dualblade.errors import DualBladeError
 
 SCHEMA = 1
 SHOWN_CHARS = 80
-MOST_UNEXPLAINED = 0.02  # of a phase's wall time, by which the sum of its parts may differ
+MAX_UNEXPLAINED = 0.02  # of a phase's wall time, by which the sum of its parts may differ
 IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -81,7 +81,7 @@ def _check_parts(phase: str, seconds: Any) -> None:
     wall_s, *parts_s = (lookup(seconds, name) for name in ("wall_s", *PARTS))
     if None in (wall_s, *parts_s):
         return
-    if abs(sum(parts_s) - wall_s) > MOST_UNEXPLAINED * wall_s:
+    if abs(sum(parts_s) - wall_s) > MAX_UNEXPLAINED * wall_s:
         raise ResultsError(
             f"phases.{phase} in result.json has parts of {sum(parts_s):.6g} s in all, and a wall time of "
             f"{wall_s:.6g} s; measure it again"

@@ -13,7 +13,7 @@ from dualblade.errors import ConfigurationError
 
 T = TypeVar("T")
 
-MOST_NUMBER = 1e18  # no setting needs more, and what is computed from it stays finite
+MAX_NUMBER = 1e18  # no setting needs more, and what is computed from it stays finite
 
 
 def read_section(cls: type[T], data: Mapping[str, Any], where: str) -> T:
@@ -64,7 +64,7 @@ def fits(hint: Any, value: Any) -> bool:
     A whole number will do for a float. No numbers are true, false, nan, and what is or comes near to infinity.
     """
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MOST_NUMBER
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -73,7 +73,7 @@ def fits(hint: Any, value: Any) -> bool:
 def _convert(hint: Any, value: Any, where: str) -> Any:
     """Check `value` against a field's type: mappings become their dataclass, lists tuples, whole numbers floats."""
     if isinstance(value, float):
-        require(fits(float, value), f"{where}={value}", f"a finite number, at most {MOST_NUMBER:g}")
+        require(fits(float, value), f"{where}={value}", f"a finite number, at most {MAX_NUMBER:g}")
     if isinstance(value, str):
         require("\0" not in value, f"{where}={value!r}", "text without NUL, which ends names")
     origin = typing.get_origin(hint)

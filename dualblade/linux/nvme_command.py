@@ -28,7 +28,7 @@ _DEALLOCATE = 0x4  # attribute AD of Dataset Management
 
 IDENTIFY_NAMESPACE = 0
 IDENTIFY_CONTROLLER = 1
-MOST_BLOCKS_PER_RANGE = 0xFFFF_FFFF
+MAX_BLOCKS_PER_RANGE = 0xFFFF_FFFF
 
 
 class _Command(ctypes.Structure):

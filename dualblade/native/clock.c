@@ -5,7 +5,7 @@
 
 #include "clock.h"
 
-#define MOST_QUEUES 256
+#define MAX_QUEUES 256
 #define ROUNDING_NS 1.0
 
 struct db_clock {
@@ -15,7 +15,7 @@ struct db_clock {
     uint64_t at_ns;              /* the time at which `served` holds */
     double served;               /* service that a queue has had which was busy all along */
     int n_queues;
-    double booked[MOST_QUEUES];  /* the service at which each queue's last command is through */
+    double booked[MAX_QUEUES];  /* the service at which each queue's last command is through */
 };
 
 struct db_clock *db_clock_new(double read_ns_per_byte, double write_ns_per_byte, uint64_t latency_ns)
@@ -39,7 +39,7 @@ void db_clock_free(struct db_clock *clock)
 int db_clock_join(struct db_clock *clock)
 {
     pthread_mutex_lock(&clock->lock);
-    int queue = clock->n_queues < MOST_QUEUES ? clock->n_queues++ : -EUSERS;
+    int queue = clock->n_queues < MAX_QUEUES ? clock->n_queues++ : -EUSERS;
     pthread_mutex_unlock(&clock->lock);
     return queue;
 }

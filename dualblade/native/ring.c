@@ -15,8 +15,8 @@
 #include "clock.h"
 #include "ring.h"
 
-#define MOST_RETRIES 64u                    /* of one command, on EINTR and EAGAIN */
-#define MOST_NVME_RETRIES 5u                /* of one command, on a status that allows it; the kernel's own number */
+#define MAX_RETRIES 64u                    /* of one command, on EINTR and EAGAIN */
+#define MAX_NVME_RETRIES 5u                /* of one command, on a status that allows it; the kernel's own number */
 #define CANCEL_GRACE_NS 5000000000ull       /* for the kernel to hand back cancelled commands */
 #define CANCEL_DATA UINT64_MAX              /* user_data of the cancel request itself */
 
@@ -331,11 +331,11 @@ static unsigned retries_allowed(struct db_ring *ring, const struct command *comm
     int res = command->res;
     if (res == -EINVAL && command->fixed) { /* a kernel that registers memory but takes no commands on it */
         ring->pieces.bytes = 0;
-        return MOST_RETRIES;
+        return MAX_RETRIES;
     }
     if (res == -EINTR || res == -EAGAIN)
-        return MOST_RETRIES;
-    return ring->device.nsid && res > 0 && !(res & NVME_DO_NOT_RETRY) ? MOST_NVME_RETRIES : 0;
+        return MAX_RETRIES;
+    return ring->device.nsid && res > 0 && !(res & NVME_DO_NOT_RETRY) ? MAX_NVME_RETRIES : 0;
 }
 
 /* Account for one completion: done, to be resumed, or failed. */

@@ -13,7 +13,7 @@ from dualblade.pipeline.read_queue import Load, ReadQueue, rows_as_bytes, start_
 from dualblade.record.ledger import Ledger
 
 # Whole tensors queued on the ring at once: K and V of this layer, and of the next.
-MOST_STARTED = 4
+MAX_STARTED = 4
 
 
 class MirrorReader:
@@ -45,7 +45,7 @@ class MirrorReader:
 
     def _read(self) -> None:
         while True:
-            has_room = len(self._started) < MOST_STARTED
+            has_room = len(self._started) < MAX_STARTED
             load = self._loads.next(wait=not self._started) if has_room else None
             if load:
                 self._start(load)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-MOST_REQUEST_BYTES = 65536
+MAX_REQUEST_BYTES = 65536
 DESCRIPTORS = 4
 
 
@@ -37,7 +37,7 @@ def serve(connection: socket.socket, run: Callable[[list[str]], int]) -> None:
                     selector.unregister(key.fileobj)
                     _report(*children.pop(key.fd), key.fd)
                     continue
-                request, descriptors, _, _ = socket.recv_fds(connection, MOST_REQUEST_BYTES, DESCRIPTORS)
+                request, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, DESCRIPTORS)
                 if not request:
                     return
                 pid, control = _fork(json.loads(request), descriptors, run)

@@ -24,7 +24,7 @@ from dualblade.store import KVStore
 SCHEMA_VERSION = 1
 
 # Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.
-MOST_LEFT = 0.01
+MAX_LEFT = 0.01
 
 
 def describe(
@@ -89,7 +89,7 @@ def verify(result: dict[str, Any]) -> None:
             f"the direct path was not direct: O_DIRECT in force is {direct['o_direct']} and the page cache holds "
             f"{direct['resident_bytes_after']:,} bytes of its target; is another program reading it?"
         )
-    if eviction["left_bytes"] > MOST_LEFT * eviction["asked_bytes"]:
+    if eviction["left_bytes"] > MAX_LEFT * eviction["asked_bytes"]:
         raise StorageError(
             f"of {eviction['asked_bytes']:,} bytes that were evicted the page cache still held "
             f"{eviction['left_bytes']:,}; is another program reading the files in storage.directory?"

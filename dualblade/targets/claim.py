@@ -19,7 +19,7 @@ from dualblade.linux.page_residency import resident_bytes
 from dualblade.targets import leftovers
 from dualblade.targets.deallocation import Deallocation
 
-_MOST_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
+_MAX_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
 # drivers/nvme/host/ioctl.c polled the request's bio, which another ring's poll may have ended, until Linux 6.5.
 _POLLS_SAFELY_SINCE = (6, 5)
 
@@ -167,8 +167,8 @@ class Claim:
         block_format = self.identity.format
         if not self.identity.controller.has_deallocate or not blocks:
             return Deallocation(0, 0, 0, block_format.reads_zeroes)
-        for start in range(blocks.start, blocks.stop, nvme_command.MOST_BLOCKS_PER_RANGE):
-            part = range(start, min(start + nvme_command.MOST_BLOCKS_PER_RANGE, blocks.stop))
+        for start in range(blocks.start, blocks.stop, nvme_command.MAX_BLOCKS_PER_RANGE):
+            part = range(start, min(start + nvme_command.MAX_BLOCKS_PER_RANGE, blocks.stop))
             nvme_command.deallocate(self.fd, self.identity.nsid, [part])
         checked = zero = 0
         for piece in self._pieces(blocks):
@@ -179,12 +179,12 @@ class Claim:
         return Deallocation(len(blocks) * block_format.lba_bytes, checked, zero, block_format.reads_zeroes)
 
     def _pieces(self, blocks: range) -> Iterator[range]:
-        """At most `_MOST_CHECKS` runs of one command's size, the first and the last included."""
+        """At most `_MAX_CHECKS` runs of one command's size, the first and the last included."""
         most = self.identity.most_chunk_bytes // self.identity.format.lba_bytes
         starts = range(blocks.start, blocks.stop, most)
-        step = max(1, len(starts) / _MOST_CHECKS)
-        for index in range(min(len(starts), _MOST_CHECKS)):
-            start = starts[int(index * step)] if index < _MOST_CHECKS - 1 else starts[-1]
+        step = max(1, len(starts) / _MAX_CHECKS)
+        for index in range(min(len(starts), _MAX_CHECKS)):
+            start = starts[int(index * step)] if index < _MAX_CHECKS - 1 else starts[-1]
             yield range(start, min(start + most, blocks.stop))
 
     def resident_bytes(self, blocks: range) -> int:

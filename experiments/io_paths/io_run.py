@@ -23,7 +23,7 @@ from experiments.results import RESULT, Workspace
 
 SCHEMA_VERSION = 1
 CELL_SLACK_S = 60.0  # for a cell's last requests, on storage however slow
-LEAST_CACHED = 0.9  # of the bytes read through the page cache, still there afterwards
+MIN_CACHED = 0.9  # of the bytes read through the page cache, still there afterwards
 
 
 @dataclass
@@ -128,7 +128,7 @@ def check_mode(target: IoTarget, moved_bytes: int, resident_bytes: int) -> None:
     """
     if not target.cached and resident_bytes:
         raise StorageError(f"{target.what}: not direct, the page cache holds {resident_bytes:,} bytes of it afterwards")
-    if target.cached and resident_bytes < LEAST_CACHED * moved_bytes:
+    if target.cached and resident_bytes < MIN_CACHED * moved_bytes:
         raise StorageError(
             f"{target.what} kept {resident_bytes:,} of {moved_bytes:,} bytes cached; free memory or lower io.size_mib"
         )

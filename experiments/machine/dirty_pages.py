@@ -21,7 +21,7 @@ from experiments.machine.journal import Journal
 
 VM = Path("/proc/sys/vm")
 LIMITS = ("dirty", "dirty_background")
-LEAST_BYTES = 2 * mmap.PAGESIZE  # what the kernel takes (admin-guide/sysctl/vm.rst)
+MIN_BYTES = 2 * mmap.PAGESIZE  # what the kernel takes (admin-guide/sysctl/vm.rst)
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def held_to_budget(budget_bytes: int, cgroup_version: int, journal: Journal, vm:
     if cgroup_version != 1:
         yield {"by": "the cgroup"}
         return
-    limits_bytes = {f"{name}_bytes": max(LEAST_BYTES, int(_share(name, vm) * budget_bytes)) for name in LIMITS}
+    limits_bytes = {f"{name}_bytes": max(MIN_BYTES, int(_share(name, vm) * budget_bytes)) for name in LIMITS}
     with contextlib.ExitStack() as stack:
         for name in LIMITS:
             stack.enter_context(journal.undo("write_value", *_before(name, vm)))

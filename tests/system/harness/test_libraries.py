@@ -15,7 +15,7 @@ from experiments.processes.engine import Engine, running
 from tests.support.tiny_models import save_tiny_llama, tiny_llama_run
 
 # What may be mapped and not be held: a run's own files, and small parts of the standard library.
-MOST_LEFT_BYTES = 2 << 20
+MAX_LEFT_BYTES = 2 << 20
 
 
 @contextlib.contextmanager
@@ -44,4 +44,4 @@ def test_the_holder_maps_what_a_run_maps(source: str, disk_path: Path, tmp_path:
         used = mapped_libraries(engine)
     left = {path: size for path, size in used.items() if path not in held}
     assert any("torch" in path.name for path in held)
-    assert sum(left.values()) < MOST_LEFT_BYTES, left
+    assert sum(left.values()) < MAX_LEFT_BYTES, left

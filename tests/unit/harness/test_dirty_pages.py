@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.machine.dirty_pages import LEAST_BYTES, held_to_budget
+from experiments.machine.dirty_pages import MIN_BYTES, held_to_budget
 from experiments.machine.journal import Journal
 
 
@@ -41,4 +41,4 @@ def test_a_share_is_of_the_budget_and_never_less_than_the_kernel_takes(tmp_path:
     vm = settings(tmp_path, dirty_ratio=20)
     with held_to_budget(1 << 30, 1, Journal(tmp_path / "journal.json"), vm) as held:
         assert held["dirty_bytes"] == (1 << 30) // 5
-        assert held["dirty_background_bytes"] == LEAST_BYTES
+        assert held["dirty_background_bytes"] == MIN_BYTES

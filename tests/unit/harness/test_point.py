@@ -10,7 +10,7 @@ import pytest
 
 from dualblade.errors import BudgetError, ConfigurationError
 from experiments.errors import RunError
-from experiments.measure import LEAST_BUDGET_BYTES, check_budget, check_growth
+from experiments.measure import MIN_BUDGET_BYTES, check_budget, check_growth
 from experiments.points.point import Point, Settings
 from experiments.points.sweep import compose_points
 
@@ -127,7 +127,7 @@ def test_a_limit_below_the_process_is_refused_with_what_it_takes() -> None:
         check_budget(point("memory_gb=0.5", "scale=8"), -62_500_000, 250_000_000)
     assert "250,000,000" in str(refusal.value)
     assert "187,500,000" in str(refusal.value)
-    assert f"{250_000_000 + LEAST_BUDGET_BYTES:,}" in str(refusal.value)
+    assert f"{250_000_000 + MIN_BUDGET_BYTES:,}" in str(refusal.value)
 
 
 @pytest.mark.parametrize("too_little", ["memory_gb=1", "budget_ratio=0.001"])
