@@ -59,7 +59,7 @@ class Peer:
         self._flexgen = flexgen
         self._config = config
         self._geometry: KVGeometry = config.geometry()
-        batch, heads, dim = self._geometry.row_shape(TensorId(0, "k"))
+        batch, heads, dim = self._geometry.tensors[TensorId(0, "k")].row_shape
         self._columns = slice(0, batch * heads)
         self._gpu = _device_on_host(flexgen, self._geometry.largest_tensor_bytes)
         self._disk = flexgen.TorchDisk(config.storage.directory)
@@ -71,7 +71,7 @@ class Peer:
 
     def open_cache(self) -> None:
         """One file for each tensor."""
-        batch, heads, dim = self._geometry.row_shape(TensorId(0, "k"))
+        batch, heads, dim = self._geometry.tensors[TensorId(0, "k")].row_shape
         model = SimpleNamespace(n_head=heads, input_dim=heads * dim)
         task = SimpleNamespace(prompt_len=self._config.workload.prompt_tokens, gen_len=self._config.iterations + 1)
         policy = SimpleNamespace(gpu_batch_size=batch)
@@ -97,7 +97,7 @@ class Peer:
             self._store(pair, range(length, length + 1), self._row)
             self._disk.synchronize()
         seconds = time.perf_counter() - start
-        asked_bytes = sum(length * self._geometry.row_bytes(tensor) for tensor in self._geometry.tensors())
+        asked_bytes = sum(length * self._geometry.tensors[tensor].row_bytes for tensor in self._geometry.tensors)
         return seconds, 1 - (_read_bytes() - before_bytes) / asked_bytes
 
     def close(self) -> None:

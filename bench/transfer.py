@@ -43,7 +43,7 @@ class DirectTransfer:
         """Move every tensor `passes` times; the commands of the next one follow those of the last without a gap."""
         start = self._path.start_read if op == "read" else self._path.start_write
         rows = range(self._geometry.capacity_tokens)
-        tensors = list(self._geometry.tensors()) * passes
+        tensors = list(self._geometry.tensors) * passes
         begun: deque[Finish] = deque()
         start_s = time.perf_counter()
         for tensor, buffer in zip(tensors, itertools.cycle(self._buffers), strict=False):

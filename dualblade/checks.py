@@ -92,7 +92,7 @@ def _same_device(given: torch.device, expected: torch.device) -> bool:
 
 
 def _check_shape(geometry: KVGeometry, tensor: TensorId, rows: torch.Tensor) -> None:
-    expected, shape = geometry.row_shape(tensor), rows.shape
+    expected, shape = geometry.tensors[tensor].row_shape, rows.shape
     if shape[1:] != expected or not shape[0]:
         raise ConfigurationError(
             f"{tensor} comes as {list(shape)}; give [T, {', '.join(map(str, expected))}], T tokens, one or more"

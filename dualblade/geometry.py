@@ -6,8 +6,9 @@ long write and a decoded token is one contiguous row (paper, section "Workload")
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from dualblade.errors import ConfigurationError
@@ -26,7 +27,7 @@ class TensorId(NamedTuple):
 
     @property
     def order(self) -> int:
-        """Position in the order in which tensors are bound to LBAs: K0, V0, K1, V1, ..."""
+        """Position in the order of LBA bind: K0, V0, K1, V1, ..."""
         return 2 * self.layer + (self.kind == "v")
 
     def __str__(self) -> str:
@@ -34,10 +35,19 @@ class TensorId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LayerShape:
-    """Heads of one layer's cache. K and V may differ in head size; a sliding-window layer reads its last tokens only.
+class TensorLayout:
+    """Shape and size of one tensor: a row is `[B, H_kv, D]`, one token of every sequence in the batch."""
 
-    `window_tokens` is how many past tokens a query may see, or None for all of them.
+    row_shape: tuple[int, int, int]
+    row_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """Heads of one layer's cache; K and V may differ in head size.
+
+    `window_tokens` is how many past tokens a query of a sliding-window layer may see; None: all of them.
     """
 
     n_kv_heads: int
@@ -90,7 +100,7 @@ class KVGeometry:
         capacity_tokens: int,
         dtype: str = "float16",
     ) -> KVGeometry:
-        """The common case: every layer alike, K and V alike."""
+        """Build a cache whose layers all have one shape, the same for K and V."""
         layer = LayerShape(n_kv_heads, head_dim, head_dim)
         return cls((layer,) * n_layers, batch_size, capacity_tokens, dtype)
 
@@ -98,46 +108,38 @@ class KVGeometry:
     def n_layers(self) -> int:
         return len(self.layers)
 
-    @property
-    def dtype_bytes(self) -> int:
-        return DTYPE_BYTES[self.dtype]
+    @cached_property
+    def tensors(self) -> dict[TensorId, TensorLayout]:
+        """Layouts of all tensors, in the order in which they are bound to LBAs."""
+        return {
+            TensorId(number, kind): self._layout(layer, kind)
+            for number, layer in enumerate(self.layers)
+            for kind in ("k", "v")
+        }
 
-    def tensors(self) -> Iterator[TensorId]:
-        """All tensors in LBA-bind order."""
-        for layer in range(self.n_layers):
-            yield TensorId(layer, "k")
-            yield TensorId(layer, "v")
+    def _layout(self, layer: LayerShape, kind: Kind) -> TensorLayout:
+        row_shape = self.batch_size, layer.n_kv_heads, layer.head_dim(kind)
+        row_bytes = math.prod(row_shape) * DTYPE_BYTES[self.dtype]
+        return TensorLayout(row_shape, row_bytes, self.capacity_tokens * row_bytes)
 
-    def row_shape(self, tensor: TensorId) -> tuple[int, int, int]:
-        """`[B, H_kv, D]` of one token row."""
-        layer = self.layers[tensor.layer]
-        return self.batch_size, layer.n_kv_heads, layer.head_dim(tensor.kind)
-
-    def row_bytes(self, tensor: TensorId) -> int:
-        """Bytes of one token row, all sequences of the batch."""
-        batch, heads, dim = self.row_shape(tensor)
-        return batch * heads * dim * self.dtype_bytes
-
-    def tensor_bytes(self, tensor: TensorId) -> int:
-        """Bytes of the tensor at full capacity."""
-        return self.capacity_tokens * self.row_bytes(tensor)
-
-    def kpu_bytes(self, layer: int) -> int:
-        """Bytes of one KV placement unit, the (K, V) pair of a layer (paper, "KPU")."""
-        return self.tensor_bytes(TensorId(layer, "k")) + self.tensor_bytes(TensorId(layer, "v"))
+    @cached_property
+    def kpu_bytes(self) -> list[int]:
+        """Bytes of each layer's KV placement unit, its (K, V) pair (paper, "KPU")."""
+        sizes_bytes = [layout.size_bytes for layout in self.tensors.values()]
+        return [k_bytes + v_bytes for k_bytes, v_bytes in zip(sizes_bytes[::2], sizes_bytes[1::2], strict=True)]
 
     @property
     def largest_tensor_bytes(self) -> int:
-        """M_pin of the paper, before rounding to pages: what one copy thread's pinned buffer must hold."""
-        return max(self.tensor_bytes(tensor) for tensor in self.tensors())
+        """M_pin of the paper, before rounding to pages: the size of one copy thread's pinned buffer."""
+        return max(layout.size_bytes for layout in self.tensors.values())
 
     @property
     def working_set_bytes(self) -> int:
-        """Bytes of every tensor at full capacity."""
-        return sum(self.kpu_bytes(layer) for layer in range(self.n_layers))
+        """Bytes of all tensors at full capacity."""
+        return sum(self.kpu_bytes)
 
     def visible_rows(self, layer: int, length_tokens: int) -> range:
-        """Rows that a query at position `length_tokens` has to read from this layer."""
+        """Rows of this layer that a query at position `length_tokens` reads."""
         window = self.layers[layer].window_tokens
         first = 0 if window is None else max(0, length_tokens - window)
         return range(first, length_tokens)

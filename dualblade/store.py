@@ -104,7 +104,7 @@ class KVStore:
                 "variant.pipeline=overlap_full reads ahead through pinned memory that this store was made without; "
                 "make it with read_ahead=ReadAheadConfig()"
             )
-        kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
+        kpu_bytes = geometry.kpu_bytes
         in_flight_bytes = self._threads.n_threads * geometry.largest_tensor_bytes
         knob = knob_bytes(variant, b_pc_bytes, in_flight_bytes, kpu_bytes)
         plan = plan_residency(kpu_bytes, knob, variant.overflow, rank)
@@ -191,7 +191,7 @@ class KVStore:
         self.synchronize()
         crops = [
             self._threads.crop(self._path(tensor), tensor, n_tokens)
-            for tensor in self.geometry.tensors()
+            for tensor in self.geometry.tensors
             if self.lengths[tensor.layer] > n_tokens
         ]
         for crop in crops:
@@ -299,9 +299,9 @@ class KVStore:
 
     def _view(self, slot: Slot, tensor: TensorId, n_rows: int) -> torch.Tensor:
         start_byte = self._path(tensor).lead_bytes(tensor, slot.rows.start) if slot.buffers else 0
-        end_byte = start_byte + n_rows * self.geometry.row_bytes(tensor)
+        end_byte = start_byte + n_rows * self.geometry.tensors[tensor].row_bytes
         memory = slot.memory[tensor.kind == "v"][start_byte:end_byte]
-        return memory.view(getattr(torch, self.geometry.dtype)).view(n_rows, *self.geometry.row_shape(tensor))
+        return memory.view(getattr(torch, self.geometry.dtype)).view(n_rows, *self.geometry.tensors[tensor].row_shape)
 
     def _path(self, tensor: TensorId) -> Path:
         path = self.paths.get(self.plan.layers[tensor.layer]) if self.plan else None

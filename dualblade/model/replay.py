@@ -34,7 +34,7 @@ class Replay:
         dtype = getattr(torch, geometry.dtype)
         self._tokens = {
             shape: torch.rand(config.workload.prompt_tokens, *shape, device=store.device, dtype=dtype)
-            for shape in {geometry.row_shape(tensor) for tensor in geometry.tensors()}
+            for shape in {geometry.tensors[tensor].row_shape for tensor in geometry.tensors}
         }
 
     def run(self, progress: Progress) -> PhaseTimes:
@@ -70,7 +70,7 @@ class Replay:
             self._store.synchronize()
 
     def _prompt(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        k, v = (self._tokens[self._store.geometry.row_shape(TensorId(layer, kind))] for kind in ("k", "v"))
+        k, v = (self._tokens[self._store.geometry.tensors[TensorId(layer, kind)].row_shape] for kind in ("k", "v"))
         return k, v
 
 

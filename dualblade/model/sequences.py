@@ -144,7 +144,7 @@ def _as_rows(tokens: torch.Tensor) -> torch.Tensor:
 def _check(store: KVStore, tensor: TensorId, rows: torch.Tensor) -> None:
     """Refuse tensors that the store was not made for."""
     check_memory(store.geometry, store.device, tensor, rows)
-    expected = store.geometry.row_shape(tensor)[1:]
+    expected = store.geometry.tensors[tensor].row_shape[1:]
     if rows.shape[2:] != expected:
         raise ConfigurationError(
             f"{tensor} comes with {rows.shape[2]} heads of {rows.shape[3]} and the configuration given means "

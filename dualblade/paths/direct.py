@@ -33,7 +33,7 @@ class NvmeDirect:
         self._geometry = geometry
         self._storage = storage
         tensors = [TensorId(layer, kind) for layer in layers for kind in ("k", "v")]
-        sizes = [(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors]
+        sizes = [(tensor, geometry.tensors[tensor].size_bytes) for tensor in tensors]
         self.target = open_target(storage, bind(sizes, storage.lba_bytes).size_bytes)
         self.lba_map: LbaMap = bind(sizes, storage.lba_bytes, self.target.first_byte // storage.lba_bytes)
         self._tails: dict[TensorId, torch.Tensor] = {}
@@ -71,7 +71,7 @@ class NvmeDirect:
 
     def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
         """Where in the pinned buffer row `first_row` must start so that the transfer begins on a block."""
-        return first_row * self._geometry.row_bytes(tensor) % self._storage.lba_bytes
+        return first_row * self._geometry.tensors[tensor].row_bytes % self._storage.lba_bytes
 
     def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None:
         """Write rows that lie in the buffer behind `lead_bytes`, with the tensor's tail put in front of them."""
@@ -91,7 +91,7 @@ class NvmeDirect:
         block = self._storage.lba_bytes
         if span.lead_bytes:
             buffer.data[: span.lead_bytes] = self._tails[tensor]
-        end_byte = span.lead_bytes + len(rows) * self._geometry.row_bytes(tensor)
+        end_byte = span.lead_bytes + len(rows) * self._geometry.tensors[tensor].row_bytes
         buffer.data[end_byte : span.size_bytes].zero_()
         tail = buffer.data[end_byte - end_byte % block : end_byte].clone()
         pending = self._start("write", buffer, span, thread)
@@ -113,7 +113,7 @@ class NvmeDirect:
 
     def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]:
         """Rows in pieces that can be read one by one."""
-        return pieces(self._span(tensor, rows), len(rows) * self._geometry.row_bytes(tensor), piece_bytes)
+        return pieces(self._span(tensor, rows), len(rows) * self._geometry.tensors[tensor].row_bytes, piece_bytes)
 
     def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish:
         """Queue a piece's read to `at_byte` of the buffer, as `start_read` does."""
@@ -128,7 +128,7 @@ class NvmeDirect:
         All such reads of a thread share the buffer, which has to hold one command for each in flight.
         """
         span = self._span(tensor, rows)
-        rows_bytes = len(rows) * self._geometry.row_bytes(tensor)
+        rows_bytes = len(rows) * self._geometry.tensors[tensor].row_bytes
         mirror = Mirror(device.data_ptr(), span.lead_bytes, rows_bytes, buffer.size_bytes)
         pending = self._start("read", buffer, span, thread, mirror)
         return lambda: self._wait(pending, buffer, thread)
@@ -136,7 +136,7 @@ class NvmeDirect:
     def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None:
         """Forget the rows from `n_rows` on: fetch the block they end in, which is the tail of the next write."""
         self._refuse_if_in_doubt(tensor)
-        end_byte = n_rows * self._geometry.row_bytes(tensor)
+        end_byte = n_rows * self._geometry.tensors[tensor].row_bytes
         tail_bytes = end_byte % self._storage.lba_bytes
         if tail_bytes:
             span = self.lba_map.span(tensor, end_byte - tail_bytes, end_byte)
@@ -152,7 +152,7 @@ class NvmeDirect:
             )
 
     def _span(self, tensor: TensorId, rows: range) -> Span:
-        row_bytes = self._geometry.row_bytes(tensor)
+        row_bytes = self._geometry.tensors[tensor].row_bytes
         return self.lba_map.span(tensor, rows.start * row_bytes, rows.stop * row_bytes)
 
     def _start(

@@ -55,7 +55,7 @@ class PageCache:
             for layer in layers:
                 for kind in ("k", "v"):
                     tensor = TensorId(layer, kind)
-                    self._files[tensor] = TensorFile(directory, tensor, geometry.tensor_bytes(tensor), self.io)
+                    self._files[tensor] = TensorFile(directory, tensor, geometry.tensors[tensor].size_bytes, self.io)
             tells = file_system != "overlay" and all(file.tells_losses for file in self._files.values())
             if not (tells or evict or storage.checksum):  # what evicts asks by fsync
                 _warn_of_hidden_losses(directory, file_system)
@@ -93,7 +93,7 @@ class PageCache:
             self._files[tensor].renew()
 
     def _place(self, tensor: TensorId, rows: range, buffer: PinnedBuffer) -> tuple[int, torch.Tensor]:
-        row_bytes = self._geometry.row_bytes(tensor)
+        row_bytes = self._geometry.tensors[tensor].row_bytes
         return rows.start * row_bytes, buffer.data[: len(rows) * row_bytes]
 
     def _finish(self, file: TensorFile, thread: int, *, dirty: bool) -> None:
@@ -116,7 +116,7 @@ class PageCache:
 
     def placement(self, tensor: TensorId) -> Placement:
         """Where the tensor's file lies on the device."""
-        return locate(self._files[tensor].fd, 0, self._geometry.tensor_bytes(tensor))
+        return locate(self._files[tensor].fd, 0, self._geometry.tensors[tensor].size_bytes)
 
     def io_mode(self) -> dict[str, object]:
         return {"io": self.io}

@@ -73,7 +73,7 @@ class CopyThreads:
     def store(self, transfer: Transfer) -> Future[None]:
         """Queue device -> pinned -> storage; the device memory must not change before it is done."""
         thread = self._thread(transfer.tensor)
-        size_bytes = len(transfer.rows) * self._geometry.row_bytes(transfer.tensor)
+        size_bytes = len(transfer.rows) * self._geometry.tensors[transfer.tensor].row_bytes
         if size_bytes + self._edge_bytes <= self.buffers[thread + self.n_threads].size_bytes:
             thread += self.n_threads
         return self._submit_write(transfer.tensor, thread, lambda: self._store(transfer, thread))
@@ -186,7 +186,7 @@ class CopyThreads:
         """The bytes of the thread's buffer that hold these rows."""
         tensor, rows = transfer.tensor, transfer.rows
         lead_bytes = transfer.path.lead_bytes(tensor, rows.start)
-        return self.buffers[thread].data[lead_bytes : lead_bytes + len(rows) * self._geometry.row_bytes(tensor)]
+        return self.buffers[thread].data[lead_bytes : lead_bytes + len(rows) * self._geometry.tensors[tensor].row_bytes]
 
     def _as_rows(self, data: torch.Tensor, tensor: TensorId) -> torch.Tensor:
-        return data.view(self._dtype).view(-1, *self._geometry.row_shape(tensor))
+        return data.view(self._dtype).view(-1, *self._geometry.tensors[tensor].row_shape)

@@ -15,7 +15,7 @@ class ReadableRows:
     """How many rows of each tensor have been written completely; reading beyond them raises."""
 
     def __init__(self, geometry: KVGeometry) -> None:
-        self._rows = dict.fromkeys(geometry.tensors(), 0)
+        self._rows = dict.fromkeys(geometry.tensors, 0)
 
     def written(self, tensor: TensorId, rows: range) -> None:
         """Rows behind a gap, which a failed write left, do not become readable."""
@@ -37,7 +37,7 @@ class Checksums:
     """A CRC-32 for each row of each tensor, taken before the write and compared after the read."""
 
     def __init__(self, geometry: KVGeometry) -> None:
-        self._crc = {tensor: np.zeros(geometry.capacity_tokens, dtype=np.uint32) for tensor in geometry.tensors()}
+        self._crc = {tensor: np.zeros(geometry.capacity_tokens, dtype=np.uint32) for tensor in geometry.tensors}
 
     def record(self, tensor: TensorId, rows: range, data: torch.Tensor) -> None:
         """Remember rows that are about to be written; `data` holds their bytes."""

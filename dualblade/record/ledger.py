@@ -99,7 +99,7 @@ class Ledger:
                 thread=thread,
                 first_row=rows.start,
                 rows=len(rows),
-                bytes=len(rows) * self._geometry.row_bytes(tensor),
+                bytes=len(rows) * self._geometry.tensors[tensor].row_bytes,
                 device_read_bytes=watch.read_bytes,
                 device_written_bytes=watch.written_bytes,
                 storage_start_ns=watch.storage_start_ns,

@@ -25,8 +25,8 @@ def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
     geometry, storage = run.geometry(), run.storage
     direct = _direct_layers(run, budget_bytes)
     tensors = [TensorId(layer, kind) for layer in direct for kind in ("k", "v")]
-    extents = bind([(tensor, geometry.tensor_bytes(tensor)) for tensor in tensors], storage.lba_bytes)
-    file_bytes = sum(geometry.kpu_bytes(layer) for layer in range(geometry.n_layers) if layer not in direct)
+    extents = bind([(tensor, geometry.tensors[tensor].size_bytes) for tensor in tensors], storage.lba_bytes)
+    file_bytes = sum(geometry.kpu_bytes[layer] for layer in range(geometry.n_layers) if layer not in direct)
     raw_file = bool(direct) and storage.backend == "file"
     check_folder(storage, file_bytes + (_span(storage, extents.size_bytes).stop if raw_file else 0), direct=raw_file)
     yield f"{run.variant.name}: {geometry.n_layers} layers, {len(direct)} of them by the direct path"
@@ -41,7 +41,7 @@ def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
 def _direct_layers(run: RunConfig, budget_bytes: int) -> list[int]:
     geometry = run.geometry()
     in_flight_bytes = run.device.copy_threads * geometry.largest_tensor_bytes
-    kpu_bytes = [geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)]
+    kpu_bytes = geometry.kpu_bytes
     knob = knob_bytes(run.variant, budget_bytes, in_flight_bytes, kpu_bytes)
     layers = plan_residency(kpu_bytes, knob, run.variant.overflow).layers
     return [layer for layer, path in enumerate(layers) if path == "direct"]

@@ -67,7 +67,7 @@ def describe(
 
 def extents(store: KVStore) -> dict[str, Any]:
     """Where each tensor lies on its device, [byte of the tensor, byte of the device, bytes] for each piece."""
-    placements = ((tensor, *store.placement(tensor)) for tensor in store.geometry.tensors())
+    placements = ((tensor, *store.placement(tensor)) for tensor in store.geometry.tensors)
     return {
         "schema": SCHEMA_VERSION,
         "tensors": [
@@ -132,7 +132,7 @@ def _plan(store: KVStore) -> dict[str, Any]:
         "n1": plan.n1,
         "n_layers": geometry.n_layers,
         "layers": list(plan.layers),
-        "kpu_bytes": max(geometry.kpu_bytes(layer) for layer in range(geometry.n_layers)),
+        "kpu_bytes": max(geometry.kpu_bytes),
         "working_set_bytes": geometry.working_set_bytes,
     }
 

@@ -20,7 +20,7 @@ def storage(directory: Path, **changes: object) -> StorageConfig:
 
 def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
     dtype = getattr(torch, geometry.dtype)
-    k, v = (torch.rand(n_tokens, *geometry.row_shape(TensorId(layer, kind))).to(dtype) for kind in ("k", "v"))  # type: ignore[arg-type]
+    k, v = (torch.rand(n_tokens, *geometry.tensors[TensorId(layer, kind)].row_shape).to(dtype) for kind in ("k", "v"))  # type: ignore[arg-type]
     return k, v
 
 

@@ -63,7 +63,7 @@ def test_only_the_extents_are_written_and_they_are_given_back(loop: str, image: 
     used_before = os.stat(image).st_blocks
     use(storage(loop, image))
     after = image.read_bytes()
-    n_blocks = sum(-(-GEOMETRY.tensor_bytes(tensor) // 4096) for tensor in GEOMETRY.tensors())
+    n_blocks = sum(-(-GEOMETRY.tensors[tensor].size_bytes // 4096) for tensor in GEOMETRY.tensors)
     own = slice(FIRST_LBA * 4096, (FIRST_LBA + n_blocks) * 4096)
     assert after[: own.start] == before[: own.start]
     assert after[own.stop :] == before[own.stop :]

@@ -21,8 +21,8 @@ from dualblade.paths.pinned import PinnedBuffer
 from dualblade.units import MIB
 
 GEOMETRY = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1024)
-K, V = GEOMETRY.tensors()
-ROW_BYTES = GEOMETRY.row_bytes(K)
+K, V = GEOMETRY.tensors
+ROW_BYTES = GEOMETRY.tensors[K].row_bytes
 ROWS = range(1000)
 
 
@@ -89,7 +89,7 @@ def path(request: pytest.FixtureRequest, disk: Disk) -> Iterator[PageCache]:
 
 @pytest.fixture
 def buffer() -> PinnedBuffer:
-    return PinnedBuffer(GEOMETRY.tensor_bytes(K))
+    return PinnedBuffer(GEOMETRY.tensors[K].size_bytes)
 
 
 def filled(buffer: PinnedBuffer) -> torch.Tensor:

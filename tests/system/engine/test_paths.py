@@ -51,9 +51,9 @@ def test_rows_come_back_as_they_were_written(
     name: str, disk_path: Path, head_dim: int, batch: int, actions: list[tuple[str, int, int]], seed: int
 ) -> None:
     geometry = KVGeometry.uniform(LAYERS, 1, head_dim, batch_size=batch, capacity_tokens=100)
-    row_bytes = geometry.row_bytes(TensorId(0, "k"))
+    row_bytes = geometry.tensors[TensorId(0, "k")].row_bytes
     buffer = PinnedBuffer(100 * row_bytes + 2 * 4096)
-    model: dict[TensorId, torch.Tensor] = {t: torch.empty(0, row_bytes, dtype=torch.uint8) for t in geometry.tensors()}
+    model: dict[TensorId, torch.Tensor] = {t: torch.empty(0, row_bytes, dtype=torch.uint8) for t in geometry.tensors}
     torch.manual_seed(seed)
     path = open_path(name, geometry, disk_path)
     try:
@@ -84,22 +84,22 @@ def test_rows_come_back_as_they_were_written(
 def test_the_direct_path_leaves_nothing_in_the_page_cache_and_evict_takes_everything_out(disk_path: Path) -> None:
     geometry = KVGeometry.uniform(1, 4, 64, batch_size=4, capacity_tokens=512)
     tensor, rows = TensorId(0, "k"), range(512)
-    buffer = PinnedBuffer(geometry.tensor_bytes(tensor) + 8192)
+    buffer = PinnedBuffer(geometry.tensors[tensor].size_bytes + 8192)
     resident = {}
     for name in ("direct", "mmap", "mmap+evict", "rw+evict"):
         path = open_path(name, geometry, disk_path)
         path.write(tensor, rows, buffer, 0)
         path.read(tensor, rows, buffer, 0)
         fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[tensor].fd
-        resident[name] = mincore_bytes(fd, geometry.tensor_bytes(tensor))
+        resident[name] = mincore_bytes(fd, geometry.tensors[tensor].size_bytes)
         assert resident_bytes(fd) == resident[name]
         if isinstance(path, NvmeDirect):
             assert path.io_mode()["o_direct"] is True
         elif path.evictions:
-            assert path.eviction.asked_bytes == 2 * geometry.tensor_bytes(tensor)
+            assert path.eviction.asked_bytes == 2 * geometry.tensors[tensor].size_bytes
             assert path.eviction.left_bytes == 0
         path.close()
-    size = geometry.tensor_bytes(tensor)
+    size = geometry.tensors[tensor].size_bytes
     assert resident == {"direct": 0, "mmap": size, "mmap+evict": 0, "rw+evict": 0}
 
 

@@ -122,5 +122,5 @@ def device_bytes(store: KVStore) -> dict[TensorId, bytes]:
     found = {}
     for tensor, extent in direct.lba_map.extents.items():
         start = extent.first_lba * 4096 - direct.target.first_byte
-        found[tensor] = content[start : start + store.lengths[tensor.layer] * GEOMETRY.row_bytes(tensor)]
+        found[tensor] = content[start : start + store.lengths[tensor.layer] * GEOMETRY.tensors[tensor].row_bytes]
     return found

@@ -73,7 +73,7 @@ def on_ssd(kills: int, serial: str, lba_bytes: str, bad_read: str, bad_write: st
 
 def prefill(storage: StorageConfig, geometry: KVGeometry, memory: Memory) -> dict[str, Any]:
     """Write every tensor whole, one call each, and read it back."""
-    sizes = [(tensor, geometry.tensor_bytes(tensor)) for tensor in geometry.tensors()]
+    sizes = [(tensor, geometry.tensors[tensor].size_bytes) for tensor in geometry.tensors]
     with target_for(storage, bind(sizes, storage.lba_bytes).size_bytes) as target:
         lba_map = bind(sizes, storage.lba_bytes, target.first_byte // storage.lba_bytes)
         with ring_on(storage, target, lba_map.size_bytes) as ring:

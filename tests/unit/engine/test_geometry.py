@@ -17,8 +17,8 @@ def opt_6_7b(capacity_tokens: int) -> KVGeometry:
 
 def test_opt_6_7b_is_the_papers_workload() -> None:
     tensor = TensorId(0, "k")
-    assert opt_6_7b(512).tensor_bytes(tensor) == 128 * 2**20
-    assert opt_6_7b(512).row_bytes(tensor) == 256 * 2**10
+    assert opt_6_7b(512).tensors[tensor].size_bytes == 128 * 2**20
+    assert opt_6_7b(512).tensors[tensor].row_bytes == 256 * 2**10
     assert round(opt_6_7b(511).working_set_bytes / 1e9, 2) == 8.57
     assert round(opt_6_7b(543).working_set_bytes / 1e9, 2) == 9.11
 
@@ -39,12 +39,13 @@ geometries = st.builds(
 def test_sizes_are_those_of_the_arrays(geometry: KVGeometry) -> None:
     item = {"float16": np.float16, "bfloat16": np.float16, "float32": np.float32}[geometry.dtype]
     arrays = {
-        tensor: np.empty((geometry.capacity_tokens, *geometry.row_shape(tensor)), item) for tensor in geometry.tensors()
+        tensor: np.empty((geometry.capacity_tokens, *geometry.tensors[tensor].row_shape), item)
+        for tensor in geometry.tensors
     }
     assert [tensor.order for tensor in arrays] == list(range(2 * geometry.n_layers))
     for tensor, array in arrays.items():
-        assert geometry.tensor_bytes(tensor) == array.nbytes
-        assert geometry.row_bytes(tensor) == array[0].nbytes
+        assert geometry.tensors[tensor].size_bytes == array.nbytes
+        assert geometry.tensors[tensor].row_bytes == array[0].nbytes
     assert geometry.working_set_bytes == sum(array.nbytes for array in arrays.values())
     assert geometry.largest_tensor_bytes == max(array.nbytes for array in arrays.values())
 

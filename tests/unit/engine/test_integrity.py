@@ -34,10 +34,12 @@ def test_cropped_rows_are_readable_again_only_after_they_were_written_again() ->
 
 def test_one_flipped_bit_is_found_and_its_row_named() -> None:
     checksums = Checksums(GEOMETRY)
-    data = torch.randint(0, 256, (10 * GEOMETRY.row_bytes(TENSOR),), dtype=torch.uint8)
+    data = torch.randint(0, 256, (10 * GEOMETRY.tensors[TENSOR].row_bytes,), dtype=torch.uint8)
     checksums.record(TENSOR, range(10), data)
     checksums.verify(TENSOR, range(10), data)
-    data[7 * GEOMETRY.row_bytes(TENSOR) + 5] ^= 1
-    checksums.verify(TENSOR, range(2, 7), data[2 * GEOMETRY.row_bytes(TENSOR) : 7 * GEOMETRY.row_bytes(TENSOR)])
+    data[7 * GEOMETRY.tensors[TENSOR].row_bytes + 5] ^= 1
+    checksums.verify(
+        TENSOR, range(2, 7), data[2 * GEOMETRY.tensors[TENSOR].row_bytes : 7 * GEOMETRY.tensors[TENSOR].row_bytes]
+    )
     with pytest.raises(IntegrityError, match=r"row 7 .*1 of 10 rows"):
         checksums.verify(TENSOR, range(10), data)
