@@ -14,9 +14,9 @@ DEFAULT, GUEST = "default", "default_guest"
 
 
 def arguments(experiment: str, results_dir: Path) -> list[str]:
-    """Arguments of `python` that measure an experiment into a folder."""
+    """Arguments of `python` that measure an experiment into a folder: the default one where results are an archive."""
     overrides = [f"+experiment={experiment}"]
-    if results_dir != DEFAULT_RESULTS:
+    if results_dir != DEFAULT_RESULTS and not results_dir.is_file():
         overrides.append(f"results_dir={_quote(results_dir.as_posix())}")
     return ["-m", "experiments.run", *overrides]
 

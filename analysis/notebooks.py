@@ -77,7 +77,7 @@ def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
         kernel = KernelManager(transport="ipc", ip=f"{sockets}/kernel")
         client = NotebookClient(document, km=kernel, timeout=CELL_TIMEOUT_S, resources=resources)
         try:
-            client.execute(env=_environment(results_dir))
+            client.execute(env=_environment(results_dir) | {"TMPDIR": sockets})
         except CellTimeoutError:
             raise NotebookError(f"a cell of {notebook.name} took more than {CELL_TIMEOUT_S} s; see {copy}") from None
         except CellExecutionError as error:

@@ -37,6 +37,7 @@ from analysis.figures import (
     wrangling_records,
 )
 from analysis.metrics import run_metrics
+from analysis.results.archive import archives
 from analysis.results.documents import ResultsError
 from analysis.results.load import DEFAULT_RESULTS, Results, find_runs, load
 from analysis.selection.comparable import Selection
@@ -115,6 +116,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def measure(results_dir: Path) -> None:
     """Run the default sweep. Points that it could not measure leave the rest to be drawn."""
+    if results_dir.is_file():
+        raise ResultsError(f"{results_dir} holds nothing to draw; name an archive of results that a sweep wrote")
     print(f"{results_dir} holds nothing to draw yet: measuring the default sweep first", flush=True)
     status = default_sweep.run_default_sweep(results_dir)
     if status:
@@ -123,8 +126,8 @@ def measure(results_dir: Path) -> None:
 
 def check_folder(results_dir: Path) -> None:
     """Tell a mistyped path from a folder that is still to be filled; only the default one may be missing."""
-    if results_dir.exists() and not results_dir.is_dir():
-        raise ResultsError(f"--results {results_dir} is not a folder; name the folder that a sweep wrote")
+    if results_dir.exists() and not results_dir.is_dir() and not archives(results_dir):
+        raise ResultsError(f"--results {results_dir} is not a folder or an archive; name the folder that a sweep wrote")
     if not results_dir.exists() and results_dir != DEFAULT_RESULTS:
         raise ResultsError(
             f"--results {results_dir} does not exist; name the folder that a sweep wrote, "

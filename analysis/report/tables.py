@@ -133,7 +133,8 @@ def _written(run: pd.Series) -> str:
 
 
 def _link(run_dir: Path, out_dir: Path) -> str:
-    return Path(os.path.relpath(run_dir, out_dir)).as_posix() + "/result.json"
+    """Return a link to a run's result.json; an empty text for a run that lies in an archive."""
+    return Path(os.path.relpath(run_dir / "result.json", out_dir)).as_posix() if run_dir.exists() else ""
 
 
 MACHINE = {

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.results import kernel_series
+from analysis.results.archive import archives, unpacked
 from analysis.results.documents import ResultsError, is_io, lookup, read_run
 from analysis.results.fields import MACHINE, REQUIRED, REQUIRED_OF_IO, SSD_COLUMNS
 
@@ -36,27 +37,33 @@ class Results:
 
 
 def load(results_dir: Path) -> Results:
-    """Read every finished run below `results_dir`."""
+    """Read every finished run of a results folder or an archive of results."""
     documents: dict[str, dict[str, Any]] = {}
     reasons = dict.fromkeys(find_unfinished(results_dir), "it is not finished, its sweep still runs or was stopped")
-    for run_dir in find_runs(results_dir):
+    folders = find_runs(results_dir)
+    for run, folder in folders.items():
         try:
-            documents[run_dir.relative_to(results_dir).as_posix()] = read_run(run_dir)
+            documents[run] = read_run(folder)
         except ResultsError as error:
-            reasons[run_dir] = str(error)
+            reasons[results_dir / run] = str(error)
     for run, successor in _superseded(documents).items():
         del documents[run]
         reasons[results_dir / run] = f"the same point was measured again in {successor}"
     skipped = tuple(f"{run_dir} is left out: {reason}" for run_dir, reason in reasons.items())
     io_documents = {run: documents.pop(run) for run in list(documents) if is_io(documents[run]["result"])}
     runs = _runs(documents, REQUIRED)
-    runs["folder"] = [results_dir / run for run in runs.index]
+    runs["folder"] = [folders[run] for run in runs.index]
     return Results(runs, _iterations(runs), skipped, _runs(io_documents, REQUIRED_OF_IO))
 
 
-def find_runs(results_dir: Path) -> list[Path]:
-    """Folders of the layout <experiment>/<point>/rep-N."""
-    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/rep-*") if path.is_dir())
+def find_runs(results_dir: Path) -> dict[str, Path]:
+    """Return the folder of each run by its name, <experiment>/<point>/rep-N.
+
+    `results_dir` holds such folders, archives of them, or both; it may also be an archive itself.
+    """
+    roots = [*map(unpacked, archives(results_dir)), results_dir]
+    folders = {path.relative_to(root): path for root in roots for path in root.glob("[!.]*/[!.]*/rep-*")}
+    return {name.as_posix(): folders[name] for name in sorted(folders) if folders[name].is_dir()}
 
 
 def find_unfinished(results_dir: Path) -> list[Path]:

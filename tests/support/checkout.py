@@ -1,4 +1,4 @@
-"""Where the checkout and its sample of measured results lie."""
+"""Where the checkout and its sample of measured results are."""
 
 from __future__ import annotations
 

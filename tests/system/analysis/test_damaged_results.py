@@ -21,6 +21,7 @@ from analysis.report import gallery, tables
 from analysis.report.__main__ import main as report
 from analysis.results import kv_io
 from analysis.results.documents import ResultsError
+from analysis.results.load import find_runs
 from analysis.selection import setups
 from tests.support.analysis_results import write_run, write_sweep
 from tests.support.checkout import SAMPLE
@@ -148,9 +149,8 @@ def test_a_damaged_log_is_one_sentence(sample_log: Path, data: st.DataObject) ->
 @pytest.fixture(scope="module")
 def sample_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that an engine wrote."""
-    data = SAMPLE
-    source = next(data.glob("*/dual_blade-*/rep-0/kv_io.parquet"))
-    return Path(shutil.copy(source, tmp_path_factory.mktemp("log")))
+    source = next(folder for run, folder in find_runs(SAMPLE).items() if run.startswith("default/dual_blade-"))
+    return Path(shutil.copy(source / "kv_io.parquet", tmp_path_factory.mktemp("log")))
 
 
 def test_a_log_without_a_column_or_a_file_is_one_sentence(tmp_path: Path) -> None:
