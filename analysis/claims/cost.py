@@ -8,6 +8,7 @@ from analysis.claims.pipeline import probing_iterations
 from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, names
 from analysis.metrics.stats import interval
+from analysis.names import VARIANT
 from analysis.results.load import optional
 from analysis.selection.setups import Setup
 
@@ -15,7 +16,7 @@ from analysis.selection.setups import Setup
 def pinned_memory(claim: Claim, setup: Setup) -> Finding:
     """C22: page-locked bytes against copy threads x one tensor, and iterations given to probing."""
     runs = setup.comparable()
-    runs = runs[(runs["config.variant.name"] == "dual_blade") & optional(runs, "result.pinned.locked").eq(True)]
+    runs = runs[(runs[VARIANT] == "dual_blade") & optional(runs, "result.pinned.locked").eq(True)]
     columns = ("result.pinned.bytes", "config.device.copy_threads", "result.plan.kpu_bytes")
     pinned_bytes, threads, pair_bytes = (pd.to_numeric(optional(runs, name), errors="coerce") for name in columns)
     ratio = (pinned_bytes / (threads * pair_bytes / 2)).dropna()

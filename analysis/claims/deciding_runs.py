@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.claims.verdict import Untestable
 from analysis.drawing.curves import full_hit_gb
 from analysis.metrics.line_fit import line_per_repetition
-from analysis.metrics.paired_change import TURN, VARIANT
+from analysis.names import REPETITION, VARIANT
 from analysis.selection.setups import Setup
 
 MIN_LIMITS = 3
@@ -28,7 +28,7 @@ def over_limits(setup: Setup, variants: Collection[str], *metrics: str) -> pd.Da
     """
     runs = setup.comparable(*metrics)
     runs = runs[runs[VARIANT].isin(variants)]
-    runs = runs[runs.groupby(["memory_gb", TURN])[VARIANT].transform("nunique") == len(variants)]
+    runs = runs[runs.groupby(["memory_gb", REPETITION])[VARIANT].transform("nunique") == len(variants)]
     n_limits = runs["memory_gb"].nunique()
     if n_limits < MIN_LIMITS:
         raise Untestable(

@@ -10,8 +10,9 @@ import pandas as pd
 from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, in_percent, names, percent, share
 from analysis.metrics.device_metrics import by_depth, metrics_of
-from analysis.metrics.paired_change import TURN, VARIANT, changes
+from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import interval
+from analysis.names import REPETITION, VARIANT
 from analysis.results.device_io import has_device_io, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.selection.comparable import comparable, warm
@@ -190,7 +191,7 @@ def _in_order(runs: pd.DataFrame, kind: str) -> pd.DataFrame:
     Raises:
         Untestable: there is none.
     """
-    shares = runs.groupby([TURN, VARIANT])[f"in_order.{kind}"].median().unstack().dropna()
+    shares = runs.groupby([REPETITION, VARIANT])[f"in_order.{kind}"].median().unstack().dropna()
     if shares.empty:
         raise Untestable(f"no repetition has {kind.replace('_', ' ')}s of several commands in both variants")
     return shares

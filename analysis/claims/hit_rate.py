@@ -9,6 +9,7 @@ from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, in_percent, names, row_interval, share
 from analysis.drawing.curves import full_hit_gb
 from analysis.metrics.stats import interval, summarise
+from analysis.names import OVERHEAD_GB, VARIANT
 from analysis.selection.setups import Setup
 
 METRIC = "decode_hit_rate"
@@ -43,7 +44,7 @@ def follows_memory(claim: Claim, setup: Setup) -> Finding:
     Above counts at limits that do not hold the whole KV alone: from there on, both hit always.
     """
     runs = over_limits(setup, ("dual_blade", "cachepolicy_only"), METRIC)
-    own = below_full(runs[runs["config.variant.name"] == "dual_blade"])
+    own = below_full(runs[runs[VARIANT] == "dual_blade"])
     lines = lines_over_limits(own, METRIC)
     explained, slope = lines["explained"].median(), lines["slope"].median()
     lead = _lead(runs)
@@ -59,11 +60,11 @@ def follows_memory(claim: Claim, setup: Setup) -> Finding:
 
 def _ideal(runs: pd.DataFrame, limits_gb: pd.Series) -> pd.Series:
     """Share of the KV that the budget could hold."""
-    budget_gb = limits_gb - runs["config.paper_overhead_gb"].iloc[0]
+    budget_gb = limits_gb - runs[OVERHEAD_GB].iloc[0]
     return (budget_gb / runs["working_set_gb"].iloc[0]).clip(0, 1)
 
 
 def _lead(runs: pd.DataFrame) -> pd.Series:
     """DUAL-BLADE's hit rate less CachePolicy-Only's at each limit, medians, 0 to 1."""
-    medians = runs.groupby(["memory_gb", "config.variant.name"])[METRIC].median().unstack()
+    medians = runs.groupby(["memory_gb", VARIANT])[METRIC].median().unstack()
     return (medians["dual_blade"] - medians["cachepolicy_only"]).dropna()

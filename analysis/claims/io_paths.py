@@ -8,6 +8,7 @@ from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, names, share
 from analysis.metrics.run_metrics import io_cells
 from analysis.metrics.stats import interval
+from analysis.names import IO_OP, IO_PATH
 from analysis.selection.comparable import io_setup_columns, largest
 from analysis.selection.setups import Setup
 
@@ -21,10 +22,10 @@ def passthrough_against_spdk(claim: Claim, setup: Setup) -> Finding:
     Of the largest set of runs on one storage at equal settings. Cells in which both paths of a pair move what the
     device gives are left out: there the device makes the latency.
     """
-    reads = setup.io[setup.io["config.io.op"] == "read"] if len(setup.io) else setup.io
-    if reads.empty or PASSTHROUGH not in set(reads["config.io.path"]):
+    reads = setup.io[setup.io[IO_OP] == "read"] if len(setup.io) else setup.io
+    if reads.empty or PASSTHROUGH not in set(reads[IO_PATH]):
         raise Untestable("it takes io_uring_cmd, hence an NVMe namespace, among the I/O paths that were measured")
-    reads = largest(reads, io_setup_columns(reads), ("config.io.path",)).runs
+    reads = largest(reads, io_setup_columns(reads), (IO_PATH,)).runs
     cells = io_cells(reads).pivot_table(index=["request_kib", "queue_depth"], columns="path", aggfunc="median")
     if not {PASSTHROUGH, BUFFERED} <= set(cells[LATENCY]):
         raise Untestable("it takes io_uring_cmd and buffered reads of the same device's file system at equal settings")

@@ -9,8 +9,9 @@ from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, in_percent, names, percent, row_interval
 from analysis.drawing.curves import full_hit_gb
 from analysis.drawing.style import VARIANTS
-from analysis.metrics.paired_change import VARIANT, change_by_limit
+from analysis.metrics.paired_change import change_by_limit
 from analysis.metrics.stats import interval, summarise
+from analysis.names import REPETITION, VARIANT
 from analysis.selection.setups import Setup
 
 PREFILL, DECODE = "prefill_s", "decode_s_per_token"
@@ -56,8 +57,8 @@ def write_stalls(claim: Claim, setup: Setup) -> Finding:
     lowest_gb = runs["memory_gb"].min()
     if ample.empty or tight["memory_gb"].nunique() < 2:
         raise Untestable(f"it takes two limits up to {from_gb:g} GB and one from there on")
-    lowest = runs[runs["memory_gb"] == lowest_gb].groupby("config.repetition")[PREFILL].median()
-    rise = (lowest / ample.groupby("config.repetition")[PREFILL].median() - 1).dropna()
+    lowest = runs[runs["memory_gb"] == lowest_gb].groupby(REPETITION)[PREFILL].median()
+    rise = (lowest / ample.groupby(REPETITION)[PREFILL].median() - 1).dropna()
     curve = summarise(tight, ["memory_gb"], PREFILL)
     correlation = curve["memory_gb"].rank().corr(curve["median"].rank())
     ends = interval(rise)

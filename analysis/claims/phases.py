@@ -6,8 +6,8 @@ import pandas as pd
 
 from analysis.claims.verdict import Claim, Finding, Untestable, graded
 from analysis.claims.wording import basis, in_percent, names, share
-from analysis.metrics.paired_change import VARIANT
 from analysis.metrics.stats import interval
+from analysis.names import VARIANT
 from analysis.results.load import optional
 from analysis.selection.comparable import comparable, limited
 from analysis.selection.setups import UNTRACED, Setup, trace_name

@@ -6,20 +6,18 @@ import pandas as pd
 
 from analysis.claims.verdict import Claim, Finding, Untestable, graded, sentence
 from analysis.claims.wording import basis, in_percent, names, percent
-from analysis.metrics.paired_change import TURN, changes
+from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import interval
+from analysis.names import DIRECT_CHOICE, DIRECT_ITERATIONS, KNOB, LINK, PIPELINE, REPETITION
 from analysis.results.load import optional
 from analysis.selection.comparable import Selection, as_text, largest
-from analysis.selection.pipelines import PIPELINE, alpha, equal_columns
-from analysis.selection.setups import LINK, UNTRACED, Setup, trace_name
+from analysis.selection.pipelines import alpha, equal_columns
+from analysis.selection.setups import UNTRACED, Setup, trace_name
 
-KNOB = "config.variant.knob"
 ALPHA = "alpha"  # share of the layers in DRAM, which the claim calls the DRAM:SSD ratio
 POINT = [ALPHA, KNOB, "memory_gb"]
 METRIC = "decode_s_per_token"
 LINKS = ("cuda", "paced")  # kinds of link that take time of their own
-ITERATIONS = "result.pipeline.groups.direct.iterations"
-CHOICE = "result.pipeline.groups.direct.choice"
 
 
 def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
@@ -41,7 +39,7 @@ def adaptive_choice(claim: Claim, setup: Setup) -> Finding:
 def converges_to_cross(claim: Claim, setup: Setup) -> Finding:
     """C18: the choice of the direct group in runs with the adaptive pipeline."""
     runs = _with_a_link(setup)
-    choices = optional(runs, CHOICE).dropna()
+    choices = optional(runs, DIRECT_CHOICE).dropna()
     if choices.empty:
         raise Untestable("it takes runs with the adaptive pipeline and four decode iterations or more")
     crossed = (choices == "cross").mean()
@@ -53,7 +51,9 @@ def converges_to_cross(claim: Claim, setup: Setup) -> Finding:
 
 def probing_iterations(runs: pd.DataFrame) -> pd.Series:
     """Warm decode iterations that the direct group ran with the pipeline it then did not choose, one value per run."""
-    groups = pd.DataFrame({"choice": optional(runs, CHOICE), "iterations": optional(runs, ITERATIONS)}).dropna()
+    groups = pd.DataFrame(
+        {"choice": optional(runs, DIRECT_CHOICE), "iterations": optional(runs, DIRECT_ITERATIONS)}
+    ).dropna()
     counts = [_other(group.iterations, group.choice) for group in groups.itertuples()]
     return pd.Series(counts, index=groups.index, dtype=float)
 
@@ -64,7 +64,7 @@ def _adaptive_and_intra(runs: pd.DataFrame) -> Selection:
     runs = runs.assign(**{ALPHA: alpha(runs)}, **settings)
     runs = runs[runs[PIPELINE].isin(["adaptive", "intra"]) & runs[[ALPHA, METRIC]].notna().all(axis="columns")]
     equal = equal_columns(runs, but=("memory_gb",))
-    alike = as_text(runs[[*equal, *POINT, TURN]])
+    alike = as_text(runs[[*equal, *POINT, REPETITION]])
     runs = runs[runs[PIPELINE].groupby([alike[name] for name in alike]).transform("nunique") == 2]
     return largest(runs, equal, (PIPELINE, ALPHA)) if len(runs) else Selection(runs)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.names import CODE_HASH, REPETITION
+
 
 def percent(ratio: float) -> str:
     """A signed change."""
@@ -26,8 +28,8 @@ def names(runs: pd.DataFrame) -> tuple[str, ...]:
 
 def basis(runs: pd.DataFrame) -> str:
     """How many repetitions a number rests on, and whether the engine changed in between."""
-    repetitions = runs["config.repetition"].nunique()
-    engines = runs["environment.code_hash"].nunique()
+    repetitions = runs[REPETITION].nunique()
+    engines = runs[CODE_HASH].nunique()
     alone = "One run per point: no interval, and noise may have decided."
     text = alone if repetitions == 1 else f"{repetitions} repetitions."
     return text if engines == 1 else f"{text} The runs are of {engines} versions of the engine."

@@ -10,7 +10,31 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 
 from analysis.metrics.stats import describe_interval
-from analysis.results.fields import SSD_COLUMNS
+from analysis.names import (
+    BACKEND,
+    CGROUP,
+    CODE_HASH,
+    CODE_REVISION,
+    DEVICE,
+    DISK,
+    DISK_MODEL,
+    EMULATED,
+    FILE_SYSTEM,
+    GPU,
+    IO_OP,
+    IO_PATH,
+    KERNEL,
+    LINK_RATE,
+    LINK_RATIO,
+    MODEL,
+    OVERHEAD_GB,
+    PACE_NAME,
+    SCALE,
+    SSD,
+    TESTBED,
+    VARIANT,
+    WORKLOAD,
+)
 from analysis.results.load import optional
 from analysis.selection.tracing_cost import tracing_cost
 from traces import schema
@@ -38,7 +62,7 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
             f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first, cold one "
             "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
             f"Device {_device(data)}.",
-            f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data['config.scale'])}, "
+            f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data[SCALE])}, "
             f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say.",
             f"{_system(data)}.",
             _revisions(data),
@@ -74,7 +98,7 @@ def io_note(data: pd.DataFrame) -> str:
     """The same for runs of I/O paths by themselves."""
     stand_ins = data["result.target"][data["result.target"].str.contains("loop")]
     target = f"; block device: {_each(stand_ins)}" if len(stand_ins) else ""
-    direction = _each(data["config.io.op"])
+    direction = _each(data[IO_OP])
     return f"Testbed {_testbed(data)}{target}. Random {direction}s by fio. {len(data)} runs, {_io_per_point(data)}."
 
 
@@ -84,13 +108,13 @@ def io_provenance(subject: str, data: pd.DataFrame) -> str:
     return " ".join(
         [
             subject,
-            f"{len(data)} runs, {_io_per_point(data)}; {describe_interval(data.groupby('config.io.path').size())}.",
+            f"{len(data)} runs, {_io_per_point(data)}; {describe_interval(data.groupby(IO_PATH).size())}.",
             f"Testbed {_testbed(data)}; {_each(data['result.target'])}; {_storage_settings(data)}.",
-            f"Measured by {_each(data['environment.code_hash'])}: {_each(data['config.io.op'])}s in random order, each "
+            f"Measured by {_each(data[CODE_HASH])}: {_each(data[IO_OP])}s in random order, each "
             f"block of {_each(sizes)} MiB at most once, from a cold page cache; buffers in "
             f"{_each(data['result.buffers'])}. Latency is from submission to completion.",
-            f"Kernel {_each(data['environment.kernel'])}.",
-            *([] if "spdk" in set(data["config.io.path"]) else ["SPDK was not measured."]),
+            f"Kernel {_each(data[KERNEL])}.",
+            *([] if "spdk" in set(data[IO_PATH]) else ["SPDK was not measured."]),
         ]
     )
 
@@ -113,8 +137,8 @@ def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> st
             f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}; {_paces(data)}.",
             f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations, the first of which is cold. "
             "Times hold for this scale and are not extrapolated to another.",
-            f"Device {_each(data['config.device.name'])}, {_compute(data)}.",
-            f"Variant {_each(data['config.variant.name'])}, {_limit(data)}.",
+            f"Device {_each(data[DEVICE])}, {_compute(data)}.",
+            f"Variant {_each(data[VARIANT])}, {_limit(data)}.",
             f"{_system(data)}.",
             _revisions(data),
         ]
@@ -122,23 +146,23 @@ def overlap_provenance(subject: str, data: pd.DataFrame, point: list[str]) -> st
 
 
 def _device(data: pd.DataFrame) -> str:
-    parts = [_each(data["config.device.name"]), _paced_link(data), _compute(data)]
+    parts = [_each(data[DEVICE]), _paced_link(data), _compute(data)]
     return ", ".join(part for part in parts if part)
 
 
 def _paces(data: pd.DataFrame) -> str:
     """What is emulated by a clock: the storage of the direct path, the link."""
-    storage = _each(optional(data, "config.storage.pace.name"))
+    storage = _each(optional(data, PACE_NAME))
     parts = [f"storage paced as {storage}"] if storage else []
     return ", ".join([*parts, _paced_link(data) or "link: the host's own copy"])
 
 
 def _paced_link(data: pd.DataFrame) -> str:
     """The rates of a paced link, with the ratios to the SSD's where it was stated so; "" of another link."""
-    rates = sorted(set(optional(data, "result.link.gb_per_s").dropna()))
+    rates = sorted(set(optional(data, LINK_RATE).dropna()))
     if not rates:
         return ""
-    ratios = sorted(set(optional(data, "result.link.storage_ratio").dropna()))
+    ratios = sorted(set(optional(data, LINK_RATIO).dropna()))
     few = len(rates) <= MAX_RATES
     shown = ", ".join(f"{rate:.3g}" for rate in rates) if few else f"{rates[0]:.3g} to {rates[-1]:.3g}"
     if ratios:
@@ -147,23 +171,21 @@ def _paced_link(data: pd.DataFrame) -> str:
 
 
 def _io_per_point(data: pd.DataFrame) -> str:
-    return _range(data.groupby("config.io.path").size())
+    return _range(data.groupby(IO_PATH).size())
 
 
 def _testbed(data: pd.DataFrame) -> str:
-    emulated = optional(data, "environment.emulated").astype("boolean").fillna(False).any()
-    return _each(data["config.testbed.name"]) + (" (emulated SSD)" if emulated else "")
+    emulated = optional(data, EMULATED).astype("boolean").fillna(False).any()
+    return _each(data[TESTBED]) + (" (emulated SSD)" if emulated else "")
 
 
 def _storage(data: pd.DataFrame) -> str:
-    return f"backend {_each(data['config.storage.backend'])}"
+    return f"backend {_each(data[BACKEND])}"
 
 
 def _storage_settings(data: pd.DataFrame) -> str:
-    disk = _each(
-        optional(data, "environment.storage.model").fillna(optional(data, "environment.storage.name")), "unknown"
-    )
-    file_system = _each(optional(data, "environment.storage.file_system"), "unknown file system")
+    disk = _each(optional(data, DISK_MODEL).fillna(optional(data, DISK)), "unknown")
+    file_system = _each(optional(data, FILE_SYSTEM), "unknown file system")
     read_ahead = _each(optional(data, "environment.storage.read_ahead_kb"), "unknown")
     held_back = optional(data, "environment.cgroup.dirty_pages.by").dropna()
     writeback = f", dirty pages held back by {_each(held_back)}" if len(held_back) else ""
@@ -172,22 +194,22 @@ def _storage_settings(data: pd.DataFrame) -> str:
 
 def _workload(data: pd.DataFrame) -> str:
     source = "replay of" if _each(optional(data, "config.workload.source"), "replay") == "replay" else "model"
-    scale = data["config.scale"]
+    scale = data[SCALE]
     batch = _each(data["config.workload.batch_size"] // scale)
-    names = data["config.workload.name"]
+    names = data[WORKLOAD]
     workload = f"workload {_each(names)}" if names.nunique() < MANY_WORKLOADS else f"{names.nunique()} workloads"
-    return f"{source.capitalize()} {_each(data['config.model.name'])}, {workload}, scale {_each(scale)} (batch {batch})"
+    return f"{source.capitalize()} {_each(data[MODEL])}, {workload}, scale {_each(scale)} (batch {batch})"
 
 
 def _compute(data: pd.DataFrame) -> str:
     if "model" in set(optional(data, "config.workload.source")):
         return "the model itself computes"
-    gpu = _each(optional(data, "config.device.gpu.name"), "")
+    gpu = _each(optional(data, GPU), "")
     return f"each layer waits for the compute time of {gpu} (roofline)" if gpu else "no compute time"
 
 
 def _overhead_gb(data: pd.DataFrame) -> str:
-    return _each(data["config.paper_overhead_gb"].map("{:g}".format))
+    return _each(data[OVERHEAD_GB].map("{:g}".format))
 
 
 def _limit(data: pd.DataFrame) -> str:
@@ -197,21 +219,21 @@ def _limit(data: pd.DataFrame) -> str:
 
 
 def _system(data: pd.DataFrame) -> str:
-    kernel = _each(data["environment.kernel"])
-    cgroup = _each(optional(data, "environment.cgroup.version"), "unknown")
-    mixed = " (the figure mixes kernels)" if data["environment.kernel"].nunique() > 1 else ""
+    kernel = _each(data[KERNEL])
+    cgroup = _each(optional(data, CGROUP), "unknown")
+    mixed = " (the figure mixes kernels)" if data[KERNEL].nunique() > 1 else ""
     return f"Kernel {kernel}{mixed}, cgroup v{cgroup}, {_each(data['lru'])} LRU"
 
 
 def _revisions(data: pd.DataFrame) -> str:
-    revisions = _each(optional(data, "environment.code_revision").astype("string").str[:REVISION_CHARS], "unknown")
-    mixed = "the figure mixes engines" if data["environment.code_hash"].nunique() > 1 else "one engine"
+    revisions = _each(optional(data, CODE_REVISION).astype("string").str[:REVISION_CHARS], "unknown")
+    mixed = "the figure mixes engines" if data[CODE_HASH].nunique() > 1 else "one engine"
     dirty = optional(data, "environment.code_dirty").astype("boolean").fillna(False).any()
     return f"Code {revisions}{' with uncommitted changes' if dirty else ''} ({mixed})."
 
 
 def _runs_per_point(data: pd.DataFrame) -> list[int]:
-    point = [*SSD_COLUMNS, "lru", "config.workload.name", "config.variant.name", "memory_gb"]
+    point = [*SSD, "lru", WORKLOAD, VARIANT, "memory_gb"]
     return list(data.reindex(columns=point).groupby(point, dropna=False).size())
 
 

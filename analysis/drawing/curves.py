@@ -11,14 +11,15 @@ from matplotlib.ticker import MultipleLocator, PercentFormatter
 
 from analysis.drawing.style import Look, looks
 from analysis.metrics.stats import summarise
+from analysis.names import OVERHEAD_GB, VARIANT
 
 MARK_FONT_PT = 5.5
 
 
 def draw_curves(axes: Axes, data: pd.DataFrame, metric: str) -> None:
     """One curve per variant."""
-    by_variant = data.groupby("config.variant.name")
-    for name, look in looks(data["config.variant.name"]).items():
+    by_variant = data.groupby(VARIANT)
+    for name, look in looks(data[VARIANT]).items():
         draw_curve(axes, by_variant.get_group(name), metric, look)
 
 
@@ -78,10 +79,10 @@ def finish_memory_axis(panels: Sequence[Axes], data: pd.DataFrame, mark_height: 
 
 def full_hit_gb(data: pd.DataFrame) -> float:
     """The limit from which the whole KV fits: the KV working set plus the assumed overhead."""
-    return float((data["working_set_gb"] + data["config.paper_overhead_gb"]).iloc[0])
+    return float((data["working_set_gb"] + data[OVERHEAD_GB]).iloc[0])
 
 
 def ratio_axis(data: pd.DataFrame) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Limit in GB -> budget / KV, and back."""
-    kv_gb, overhead_gb = float(data["working_set_gb"].iloc[0]), float(data["config.paper_overhead_gb"].iloc[0])
+    kv_gb, overhead_gb = float(data["working_set_gb"].iloc[0]), float(data[OVERHEAD_GB].iloc[0])
     return lambda limit_gb: (limit_gb - overhead_gb) / kv_gb, lambda ratio: ratio * kv_gb + overhead_gb

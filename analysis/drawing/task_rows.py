@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.drawing.style import Look
-from analysis.selection.tasks import TASK
+from analysis.names import WORKLOAD
 
 
 def draw_marks(axes: Axes, points: pd.DataFrame, look: Look, tasks: list[str]) -> None:
@@ -14,7 +14,7 @@ def draw_marks(axes: Axes, points: pd.DataFrame, look: Look, tasks: list[str]) -
     below, above = points["median"] - points["low"], points["high"] - points["median"]
     axes.errorbar(
         points["median"],
-        points[TASK].map(tasks.index),
+        points[WORKLOAD].map(tasks.index),
         xerr=[below, above] if (points["runs"] > 1).any() else None,
         label=look.label,
         elinewidth=0.7,

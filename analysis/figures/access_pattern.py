@@ -14,6 +14,7 @@ from analysis.drawing.style import VARIANTS
 from analysis.figures import lba_pattern
 from analysis.metrics.addresses import MIB, with_places
 from analysis.metrics.device_metrics import NS_PER_MS
+from analysis.names import VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, load_device_io
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection
@@ -59,7 +60,7 @@ def plot(data: pd.DataFrame) -> Figure:
         addresses.set_xlim(tensors.get_xlim())
         addresses.set_xlabel("Time (ms)")
         _draw_queues(queues, io)
-        tensors.set_title(VARIANTS[run["config.variant.name"]].label)
+        tensors.set_title(VARIANTS[run[VARIANT]].label)
     for axes, label in zip(panels[:, 0], LABELS, strict=True):
         axes.set_ylabel(label)
     add_legend(figure, n_columns=4)

@@ -15,6 +15,7 @@ from analysis.drawing.caption import trace_note, trace_provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import Look, looks
 from analysis.metrics.device_metrics import metrics_of, utilisation
+from analysis.names import VARIANT
 from analysis.results.device_io import KINDS
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, split_by_ssd
@@ -75,7 +76,7 @@ def _medians(data: pd.DataFrame) -> pd.DataFrame:
         {
             "ssd": ssd,
             "request": kind.label,
-            "variant": run["config.variant.name"],
+            "variant": run[VARIANT],
             **_of_kind(metrics_of(run["folder"]), f"{kind.phase}_{kind.op}", run[RATE.format(kind.op)]),
         }
         for ssd, runs in split_by_ssd(data)
@@ -83,7 +84,7 @@ def _medians(data: pd.DataFrame) -> pd.DataFrame:
         for kind in KINDS
     ]
     keys = ["ssd", "request", "variant"]
-    order = {name: turn for turn, name in enumerate(looks(data["config.variant.name"]))}
+    order = {name: turn for turn, name in enumerate(looks(data[VARIANT]))}
     medians = pd.DataFrame(rows).groupby(keys, sort=False).median().reset_index()
     return medians.sort_values("variant", key=lambda names: names.map(order), kind="stable").sort_values(
         ["ssd", "request"], key=lambda names: names.map(_place), kind="stable", ignore_index=True
@@ -94,7 +95,7 @@ def plot(data: pd.DataFrame) -> Figure:
     """Three panels (request, command, busy rate) by one row per testbed and SSD; request kinds as groups of rows."""
     rows, ssds = _medians(data), split_by_ssd(data)
     figure, panels = new_panels(len(ssds), 3, height_in=0.6 + 2.2 * len(ssds), per_column=3, sharex="col", sharey=True)
-    variants = looks(data["config.variant.name"])
+    variants = looks(data[VARIANT])
     for (*latencies, busy), (ssd, _) in zip(panels, ssds, strict=True):
         own = rows[rows["ssd"] == ssd]
         for axes, name in zip(latencies, LATENCIES, strict=True):

@@ -12,8 +12,8 @@ from analysis.drawing.caption import trace_note, trace_provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import looks
 from analysis.metrics.device_metrics import NS_PER_S, throughput
+from analysis.names import REPETITION, SSD, VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
-from analysis.results.fields import SSD_COLUMNS
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, split_by_ssd
 from analysis.selection.traced import RATE, traced
@@ -26,8 +26,8 @@ NAME_FONT_PT = 5.5
 def select(results: Results) -> Selection:
     """Traced runs at the tight limit, of repetitions the first: time lines cannot be averaged."""
     selection = traced(results)
-    in_turn = selection.runs.sort_values("config.repetition", kind="stable")
-    one_each = ["config.variant.name", *(column for column in SSD_COLUMNS if column in in_turn)]
+    in_turn = selection.runs.sort_values(REPETITION, kind="stable")
+    one_each = [VARIANT, *(column for column in SSD if column in in_turn)]
     return selection._replace(runs=in_turn.drop_duplicates(one_each))
 
 
@@ -64,7 +64,7 @@ def span_ns(io: DeviceIO, kind: RequestKind) -> tuple[int, int]:
 
 
 def _draw(axes: Axes, runs: pd.DataFrame, kind: RequestKind) -> None:
-    by_variant = runs.set_index("config.variant.name")["folder"]
+    by_variant = runs.set_index(VARIANT)["folder"]
     traces = {variant: load_device_io(folder) for variant, folder in by_variant.items()}
     spans = {variant: span_ns(io, kind) for variant, io in traces.items() if len(io.requests_of(kind))}
     bin_ns = max((end - begin for begin, end in spans.values()), default=BINS) / BINS

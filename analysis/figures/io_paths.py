@@ -15,6 +15,7 @@ from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import IO_PATHS, Look
 from analysis.metrics.run_metrics import io_cells
 from analysis.metrics.stats import summarise
+from analysis.names import FILE_SYSTEM, IO_OP, IO_PATH
 from analysis.results.load import Results, optional
 from analysis.selection.comparable import Selection, io_setup_columns, largest
 
@@ -40,11 +41,11 @@ def select(results: Results) -> Selection:
     """The setup with most paths; reads before writes where there are as many."""
     if results.io.empty:
         return Selection(results.io)
-    return largest(results.io, io_setup_columns(results.io), ("config.io.path",), _are_reads)
+    return largest(results.io, io_setup_columns(results.io), (IO_PATH,), _are_reads)
 
 
 def _are_reads(data: pd.DataFrame) -> bool:
-    return set(data["config.io.op"]) == {"read"}
+    return set(data[IO_OP]) == {"read"}
 
 
 def caption(data: pd.DataFrame) -> str:
@@ -117,18 +118,18 @@ def _size(kib: float, position: int) -> str:
 
 def _looks(data: pd.DataFrame) -> dict[str, Look]:
     """The paths present in the order from file system to device, with the file system and the kind of device named."""
-    file_system = next(iter(optional(data, "environment.storage.file_system").dropna()), "file system")
+    file_system = next(iter(optional(data, FILE_SYSTEM).dropna()), "file system")
     loop = data["result.target"].str.contains("loop").any()
     named = {
         "ext4_buffered": f"{file_system} buffered",
         "ext4_direct": f"{file_system} O_DIRECT",
         "block_direct": "block O_DIRECT" + (" (loop)" if loop else ""),
     }
-    present = set(data["config.io.path"])
+    present = set(data[IO_PATH])
     return {
         path: look._replace(label=named.get(path, look.label)) for path, look in IO_PATHS.items() if path in present
     }
 
 
 def _each_op(data: pd.DataFrame) -> str:
-    return " and ".join(sorted(data["config.io.op"].unique()))
+    return " and ".join(sorted(data[IO_OP].unique()))

@@ -10,6 +10,7 @@ from analysis.drawing.caption import trace_note, trace_provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels, plain_log_ticks
 from analysis.drawing.style import Look, looks
 from analysis.metrics.device_metrics import DEPTH_BINS, by_depth
+from analysis.names import VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, split_by_ssd
@@ -43,7 +44,7 @@ def plot(data: pd.DataFrame) -> Figure:
         tables = [bins(runs, kind) for kind in SHOWN]
         n_bins = 1 + max(DEPTH_BINS.index(low) for rows in tables for low in [1, *rows["depth"]])
         for axes, kind, rows in zip(column, SHOWN, tables, strict=True):
-            _draw(axes, rows, looks(data["config.variant.name"]))
+            _draw(axes, rows, looks(data[VARIANT]))
             for turn in range(1, n_bins, 2):
                 axes.axvspan(turn - 0.5, turn + 0.5, color="0.96", zorder=0)
             axes.set_ylabel(f"{kind.label}s\n(us/KB)")
@@ -68,7 +69,7 @@ def bins(runs: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
     """Medians over repetitions: columns variant, depth (lower end), p5, median, p95 (us/KB), commands."""
     rows = [
         by_depth(load_device_io(folder).commands_of(kind)).assign(variant=variant)
-        for variant, folder in zip(runs["config.variant.name"], runs["folder"], strict=True)
+        for variant, folder in zip(runs[VARIANT], runs["folder"], strict=True)
     ]
     merged = pd.concat([frame[frame["commands"] >= MIN_COMMANDS] for frame in rows])
     return merged.groupby(["variant", "depth"])[["p5", "median", "p95", "commands"]].median().reset_index()

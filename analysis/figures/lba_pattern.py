@@ -14,7 +14,7 @@ from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import VARIANTS
 from analysis.metrics.addresses import MIB, with_places
 from analysis.metrics.device_metrics import kb_per_run
-from analysis.metrics.paired_change import VARIANT
+from analysis.names import EMULATED, REPETITION, VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.results.load import Results, optional
 from analysis.selection.comparable import Selection, split_by_ssd
@@ -40,12 +40,12 @@ def pair(results: Results, preferred: Callable[[pd.DataFrame], bool] = lambda ru
     if not groups:
         return chosen._replace(runs=chosen.runs.head(0))
     (_, runs), *others = sorted(groups, key=lambda group: _rank(group[1], preferred), reverse=True)
-    first = runs.sort_values([VARIANT, "config.repetition"]).drop_duplicates(VARIANT)
+    first = runs.sort_values([VARIANT, REPETITION]).drop_duplicates(VARIANT)
     return Selection(first, (*chosen.left_out, *(_describe(title, group) for title, group in others)))
 
 
 def _rank(runs: pd.DataFrame, preferred: Callable[[pd.DataFrame], bool]) -> tuple[int, bool, bool]:
-    real = not optional(runs, "environment.emulated").eq(True).any()
+    real = not optional(runs, EMULATED).eq(True).any()
     return runs[VARIANT].nunique(), preferred(runs), real
 
 

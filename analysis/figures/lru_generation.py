@@ -9,6 +9,7 @@ from analysis.drawing.caption import note, provenance
 from analysis.drawing.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import VARIANTS, Look
+from analysis.names import VARIANT
 from analysis.results.load import Results
 from analysis.selection.comparable import GUEST, LRU_COLUMNS, Selection, comparable, curve, limited, of_testbed, warm
 
@@ -22,7 +23,7 @@ SHOWN = ("baseline", "dual_blade")
 def select(results: Results) -> Selection:
     """Runs in the guest, where the LRU can be chosen; none unless both were."""
     runs = of_testbed(warm(limited(results.runs)), GUEST)
-    selection = curve(comparable(runs[runs["config.variant.name"].isin(SHOWN)], keep_apart=LRU_COLUMNS))
+    selection = curve(comparable(runs[runs[VARIANT].isin(SHOWN)], keep_apart=LRU_COLUMNS))
     return selection if selection.runs["lru"].nunique() > 1 else Selection(selection.runs.head(0))
 
 
@@ -35,7 +36,7 @@ def plot(data: pd.DataFrame) -> Figure:
     """Decode and hit rate over one memory axis, one curve per variant and LRU."""
     figure, panels = new_panels(n_rows=2, height_in=3.2)
     decode, hit_rate = panels[:, 0]
-    for (variant, lru), runs in data.groupby(["config.variant.name", "lru"]):
+    for (variant, lru), runs in data.groupby([VARIANT, "lru"]):
         draw_curve(decode, runs, "decode_s_per_token", _look(variant, lru))
         draw_curve(hit_rate, runs, "decode_hit_rate", _look(variant, lru))
     latency_axis(decode, "Decode (s/token)")

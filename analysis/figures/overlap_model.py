@@ -14,19 +14,12 @@ from analysis.drawing.style import PIPELINES, Look
 from analysis.metrics import overlap_model
 from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
+from analysis.names import GPU, LINK_KIND, LINK_RATE, LINK_RATIO, PACE, PACE_NAME, PIPELINE, STORAGE
 from analysis.results import kv_io
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import LINK_RATE, Selection, largest, warm
-from analysis.selection.pipelines import (
-    OF_A_STORAGE,
-    PIPELINE,
-    STORAGE,
-    curves_by_storage,
-    equal_columns,
-    past_the_cache,
-)
+from analysis.selection.comparable import Selection, largest, warm
+from analysis.selection.pipelines import OF_A_STORAGE, curves_by_storage, equal_columns, past_the_cache
 
-RATIO = "result.link.storage_ratio"  # of a link that is stated as a multiple of the storage's rate
 LINK_SETTINGS = ("config.device.pace.gb_per_s", "config.device.pace.storage_")
 POINT = [STORAGE, "link", PIPELINE]
 SHORT = {"intra": "Intra", "cross": "Cross", "overlap_full": "overlap_full"}
@@ -44,7 +37,7 @@ SUBJECT = (
 def select(results: Results) -> Selection:
     """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
     runs = warm(past_the_cache(results.runs))
-    runs = runs[(optional(runs, "result.link.kind") == "paced") & optional(runs, "config.device.gpu.name").isna()]
+    runs = runs[(optional(runs, LINK_KIND) == "paced") & optional(runs, GPU).isna()]
     if runs.empty:
         return Selection(runs)
     runs = runs.assign(link=_stated_link(runs))
@@ -54,7 +47,7 @@ def select(results: Results) -> Selection:
 
 def _stated_link(runs: pd.DataFrame) -> pd.Series:
     """The link as it was asked for: its rate, or its ratio to the storage's."""
-    ratios = optional(runs, RATIO).map("{:g}x SSD".format, na_action="ignore").astype(object)
+    ratios = optional(runs, LINK_RATIO).map("{:g}x SSD".format, na_action="ignore").astype(object)
     return ratios.fillna(runs[LINK_RATE].map("{:g} GB/s".format))
 
 
@@ -70,15 +63,15 @@ def caption(data: pd.DataFrame) -> str:
 def with_ratio(data: pd.DataFrame) -> pd.DataFrame:
     """The runs with their storage's rate `s` (GB/s), `ratio` (D/S) and `units`: a layer's time over 2b/S."""
     s = pd.concat([storage_gb_per_s(runs) for _, runs in data.groupby(STORAGE)])
-    ratio = optional(data, RATIO).fillna(data[LINK_RATE] / s).astype(float)
+    ratio = optional(data, LINK_RATIO).fillna(data[LINK_RATE] / s).astype(float)
     read_gb = data["result.bytes.decode.asked_read"] / data["decode_iterations"] / 1e9
     return data.join(pd.DataFrame({"s": s, "ratio": ratio, "units": data["decode_s_per_token"] * s / read_gb}))
 
 
 def storage_gb_per_s(runs: pd.DataFrame) -> pd.Series:
     """The rate that a run's link is a multiple of, else the stated rate of a paced storage, else what was measured."""
-    of_link = optional(runs, "result.link.storage_gb_per_s").where(optional(runs, RATIO).notna())
-    known = of_link.fillna(optional(runs, "config.storage.pace.read_gb_per_s")).astype(float)
+    of_link = optional(runs, "result.link.storage_gb_per_s").where(optional(runs, LINK_RATIO).notna())
+    known = of_link.fillna(optional(runs, PACE)).astype(float)
     return known.fillna(_intra_gb_per_s(runs)) if known.isna().any() else known
 
 
@@ -128,7 +121,7 @@ def _mark(axes: Axes, points: pd.DataFrame, look: Look) -> None:
 
 
 def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
-    paced = optional(runs, "config.storage.pace.name").notna().any()
+    paced = optional(runs, PACE_NAME).notna().any()
     rates = sorted({f"{rate:.2g}" for rate in (runs["s"].min(), runs["s"].max())}, key=float)
     rate = f"S = {' to '.join(rates)} GB/s"
     time.set_title(f"paced storage (emulated)\n{rate}" if paced else f"this host's disk\n{rate}")

@@ -10,6 +10,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.drawing.caption import note, provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import PHASE_PARTS, looks
+from analysis.names import VARIANT
 from analysis.results.load import Results, optional
 from analysis.selection.comparable import Selection, comparable, limited, one_testbed
 
@@ -44,8 +45,8 @@ def _worth(data: pd.DataFrame) -> list[str]:
     known = data.dropna(subset=["wait_over_recompute"])
     each = [
         f"{label} {' and '.join(f'{ratio:.0%}' for ratio in runs.groupby('memory_gb')['wait_over_recompute'].median())}"
-        for variant, (label, *_) in looks(known["config.variant.name"]).items()
-        for runs in [known[known["config.variant.name"] == variant]]
+        for variant, (label, *_) in looks(known[VARIANT]).items()
+        for runs in [known[known[VARIANT] == variant]]
     ]
     subject = "Waiting for the KV in a decode iteration takes, of the time to compute it anew, at M-Low and M-High"
     return [f"{subject}: {', '.join(each)} (below 100 % offloading pays)."] if each else []
@@ -100,9 +101,9 @@ def _bars(data: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     names = {high: f"M-High\n{high:g} GB", low: f"M-Low\n{low:g} GB"}
     return [
         (look.label, label, runs)
-        for variant, look in looks(data["config.variant.name"]).items()
+        for variant, look in looks(data[VARIANT]).items()
         for limit, label in names.items()
-        if len(runs := data[(data["config.variant.name"] == variant) & (data["memory_gb"] == limit)])
+        if len(runs := data[(data[VARIANT] == variant) & (data["memory_gb"] == limit)])
     ]
 
 

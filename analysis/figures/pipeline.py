@@ -13,9 +13,10 @@ from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import PIPELINES, Look
 from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
+from analysis.names import KNOB, PACE_NAME, PIPELINE, STORAGE
 from analysis.results.load import Results, optional
 from analysis.selection.comparable import Selection, largest, warm
-from analysis.selection.pipelines import OF_A_STORAGE, PIPELINE, STORAGE, alpha, curves_by_storage, equal_columns
+from analysis.selection.pipelines import OF_A_STORAGE, alpha, curves_by_storage, equal_columns
 
 POINT = [STORAGE, "alpha", PIPELINE]
 OFF = "intra"  # two threads that read at once in front of one DMA engine, which is also what happens without any policy
@@ -29,7 +30,7 @@ SUBJECT = (
 def select(results: Results) -> Selection:
     """Runs whose share of layers was given; the largest set that differs in storage, alpha and pipeline alone."""
     runs = warm(results.runs)
-    given = optional(runs, "config.variant.knob").astype(str).str.endswith("%")
+    given = optional(runs, KNOB).astype(str).str.endswith("%")
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
     runs = runs.assign(alpha=alpha(runs))
     runs = runs[runs["alpha"].notna()]
@@ -104,5 +105,5 @@ def _looks(data: pd.DataFrame) -> dict[str, Look]:
 
 
 def _title(runs: pd.DataFrame) -> str:
-    paced = optional(runs, "config.storage.pace.name").dropna()
+    paced = optional(runs, PACE_NAME).dropna()
     return f"{paced.iloc[0]} (emulated)" if len(paced) else "this host's disk"

@@ -9,6 +9,7 @@ from analysis.drawing.caption import note, provenance
 from analysis.drawing.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import VARIANTS, Look
+from analysis.names import VARIANT
 from analysis.results.load import Results
 from analysis.selection.comparable import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed, warm
 
@@ -22,7 +23,7 @@ BASELINE = VARIANTS["baseline"]
 def select(results: Results) -> Selection:
     """The Baseline's runs; the kernel's LRU moves the cliff, so each has a curve of its own."""
     runs = one_testbed(warm(limited(results.runs)))
-    return curve(comparable(runs[runs["config.variant.name"] == "baseline"], keep_apart=LRU_COLUMNS))
+    return curve(comparable(runs[runs[VARIANT] == "baseline"], keep_apart=LRU_COLUMNS))
 
 
 def caption(data: pd.DataFrame) -> str:

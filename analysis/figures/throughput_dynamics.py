@@ -13,13 +13,13 @@ from matplotlib.ticker import MaxNLocator
 from analysis.drawing.caption import overlap_note, overlap_provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import PIPELINES
+from analysis.names import DIRECT_ITERATIONS, LINK_KIND, PIPELINE, REPETITION, STARTED_AT
 from analysis.results import kv_io
 from analysis.results.load import Results, optional
 from analysis.selection.comparable import Selection, largest
-from analysis.selection.pipelines import PIPELINE, equal_columns, past_the_cache
+from analysis.selection.pipelines import equal_columns, past_the_cache
 
 EXPERIMENT = "throughput_dynamics"
-STEPS = "result.pipeline.groups.direct.iterations"
 POINT = [PIPELINE]
 ENGINES = ("paced", "cuda")  # links that take one copy at a time
 WITHIN = ("intra", "cross", "overlap_full")
@@ -40,7 +40,7 @@ def select(results: Results) -> Selection:
     Runs of the experiment of this name come first: other experiments have such runs, too, at rates of their own.
     """
     runs = past_the_cache(results.runs)
-    runs = runs[optional(runs, "result.link.kind").isin(ENGINES)]
+    runs = runs[optional(runs, LINK_KIND).isin(ENGINES)]
     runs, too_short, _ = _long_enough(runs)
     asked_for = runs[optional(runs, "config.experiment") == EXPERIMENT]
     runs = runs if asked_for.empty else asked_for
@@ -48,7 +48,7 @@ def select(results: Results) -> Selection:
         return Selection(runs, too_short)
     chosen = largest(runs, equal_columns(runs), (PIPELINE,))
     chosen = chosen._replace(left_out=(*too_short, *chosen.left_out))
-    newest = chosen.runs.sort_values(["config.repetition", "environment.started_at"]).drop_duplicates(PIPELINE)
+    newest = chosen.runs.sort_values([REPETITION, STARTED_AT]).drop_duplicates(PIPELINE)
     if not {"adaptive", "intra", "cross"} <= set(newest[PIPELINE]):
         return chosen._replace(runs=runs.head(0))
     return chosen._replace(runs=newest)
@@ -86,7 +86,7 @@ def plot(data: pd.DataFrame) -> Figure:
 
 def _draw_iterations(axes: Axes, run: pd.Series) -> None:
     """What was read ahead for an iteration that the run did not do is left out."""
-    table = pd.DataFrame(run[STEPS]).dropna()
+    table = pd.DataFrame(run[DIRECT_ITERATIONS]).dropna()
     table = table[table["iteration"] <= run["decode_iterations"]]
     axes.plot(table["iteration"], table["gb_per_s"], color="0.6", linewidth=0.7, zorder=2)
     for strategy, rows in table.groupby("strategy", sort=False):

@@ -11,9 +11,10 @@ from analysis.drawing.caption import note, provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import Look, looks
 from analysis.drawing.task_rows import draw_marks
+from analysis.names import OVERHEAD_GB, VARIANT, WORKLOAD
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection
-from analysis.selection.tasks import TASK, by_size, relative, replayed, title
+from analysis.selection.tasks import by_size, relative, replayed, title
 
 PANELS = {"task_s": "Whole task / Baseline", "decode_s_per_token": "Decode / Baseline"}
 ROW_IN = 0.19
@@ -23,7 +24,7 @@ MARK_FONT_PT = 5.5
 def select(results: Results) -> Selection:
     """The tasks that were replayed with the Baseline and another variant."""
     chosen = replayed(results.runs)
-    variants = set(chosen.runs["config.variant.name"])
+    variants = set(chosen.runs[VARIANT])
     return chosen if "baseline" in variants and len(variants) > 1 else Selection(results.runs.head(0))
 
 
@@ -43,7 +44,7 @@ def plot(data: pd.DataFrame) -> Figure:
     tasks = by_size(data)
     figure, panels = new_panels(n_rows=1, n_columns=2, height_in=1.2 + ROW_IN * len(tasks), per_column=2, sharex="all")
     for axes, (metric, label) in zip(panels[0], PANELS.items(), strict=True):
-        for name, look in looks(data["config.variant.name"]).items():
+        for name, look in looks(data[VARIANT]).items():
             _draw(axes, data, name, look, metric, tasks)
         _dress(axes, data, tasks, label)
     panels[0, 0].set_xlim(0, 1.05 * max(axes.dataLim.xmax for axes in panels[0]))
@@ -94,8 +95,8 @@ def _label(data: pd.DataFrame, task: str) -> str:
 
 
 def _kv_gb(data: pd.DataFrame, task: str) -> float:
-    return float(data.loc[data[TASK] == task, "working_set_gb"].iloc[0])
+    return float(data.loc[data[WORKLOAD] == task, "working_set_gb"].iloc[0])
 
 
 def _budget_gb(data: pd.DataFrame) -> float:
-    return float((data["memory_gb"] - data["config.paper_overhead_gb"]).iloc[0])
+    return float((data["memory_gb"] - data[OVERHEAD_GB]).iloc[0])

@@ -11,10 +11,11 @@ from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.drawing.style import Look, looks
 from analysis.drawing.task_rows import draw_marks
 from analysis.metrics.stats import summarise
+from analysis.names import MODEL, VARIANT, WORKLOAD
 from analysis.results.load import Results
 from analysis.selection.answers import answers
 from analysis.selection.comparable import Selection
-from analysis.selection.tasks import TASK, answered, by_size, made_up, title
+from analysis.selection.tasks import answered, by_size, made_up, title
 
 ROW_IN = 0.24
 
@@ -29,7 +30,7 @@ def caption(data: pd.DataFrame) -> str:
     given = "; ".join(f"{_row(data, task)} {found}" for task, found in sorted(answers(data).items()))
     origins = " and ".join(sorted({"made-up" if own else "real" for own in made_up(data)}))
     subject = (
-        f"Decode latency per token of {data['config.model.name'].iloc[0]} on {origins} records, and how many of its "
+        f"Decode latency per token of {data[MODEL].iloc[0]} on {origins} records, and how many of its "
         "answers are right; alike means that all variants gave the same tokens. A task has two possible answers, each "
         f"of them right for half of the records as far as there are so many. {given}. The model computes on the "
         "machine itself, which takes most of the time: the figure is about answers, not about speed."
@@ -42,8 +43,8 @@ def plot(data: pd.DataFrame) -> Figure:
     tasks = by_size(data)
     figure, panels = new_panels(n_rows=1, height_in=1.1 + ROW_IN * len(tasks))
     axes = panels[0, 0]
-    for name, look in looks(data["config.variant.name"]).items():
-        _draw(axes, data[data["config.variant.name"] == name], look, tasks)
+    for name, look in looks(data[VARIANT]).items():
+        _draw(axes, data[data[VARIANT] == name], look, tasks)
     axes.set_xlabel("Decode (s/token)")
     axes.set_xlim(0, 1.08 * axes.dataLim.xmax)
     _name_rows(axes, [_row(data, task) for task in tasks])
@@ -58,12 +59,12 @@ def plot(data: pd.DataFrame) -> Figure:
 
 
 def _draw(axes: Axes, data: pd.DataFrame, look: Look, tasks: list[str]) -> None:
-    draw_marks(axes, summarise(data, [TASK], "decode_s_per_token"), look, tasks)
+    draw_marks(axes, summarise(data, [WORKLOAD], "decode_s_per_token"), look, tasks)
 
 
 def _row(data: pd.DataFrame, task: str) -> str:
     """The task in print, and whether its records are made up."""
-    return title(task) + (" (made up)" if made_up(data[data[TASK] == task]).any() else "")
+    return title(task) + (" (made up)" if made_up(data[data[WORKLOAD] == task]).any() else "")
 
 
 def _name_rows(axes: Axes, names: list[str]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from analysis.names import REPETITION
+
 
 def line_per_repetition(runs: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     """Least squares of `y` over `x`, one row per repetition: columns slope (of `y` per `x`), explained (R², 0 to 1)."""
-    lines = {turn: _line(group[[x, y]].dropna(), x, y) for turn, group in runs.groupby("config.repetition")}
+    lines = {turn: _line(group[[x, y]].dropna(), x, y) for turn, group in runs.groupby(REPETITION)}
     usable = {turn: line for turn, line in lines.items() if line is not None}
     return pd.DataFrame.from_dict(usable, orient="index", columns=["slope", "explained"])
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.metrics.stats import summarise
-
-VARIANT = "config.variant.name"
-TURN = "config.repetition"
+from analysis.names import REPETITION, VARIANT
 
 
 def changes(runs: pd.DataFrame, setting: str, value: str, reference: str, metric: str, by: list[str]) -> pd.DataFrame:
@@ -18,7 +16,7 @@ def changes(runs: pd.DataFrame, setting: str, value: str, reference: str, metric
 
     Runs pair up when they are equal in the columns `by` and in repetition; several such runs count by their median.
     """
-    keys = [*by, TURN]
+    keys = [*by, REPETITION]
     medians = {
         name: runs[runs[setting] == name].groupby(keys, dropna=False)[metric].median() for name in (value, reference)
     }

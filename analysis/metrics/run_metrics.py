@@ -9,6 +9,7 @@ import dataclasses
 
 import pandas as pd
 
+from analysis.names import IO_PATH, OVERHEAD_GB, SCALE
 from analysis.results import kernel_series
 from analysis.results.load import Results, optional
 
@@ -69,7 +70,7 @@ def memory_gb(results: Results) -> pd.Series:
     runs = results.runs
     limit_gb = pd.to_numeric(optional(runs, "config.memory_gb"))
     ratio = pd.to_numeric(optional(runs, "config.budget_ratio"))
-    from_ratio = runs["config.paper_overhead_gb"] + ratio * working_set_gb(results)
+    from_ratio = runs[OVERHEAD_GB] + ratio * working_set_gb(results)
     return from_ratio.fillna(limit_gb).astype(float).round(4)
 
 
@@ -78,7 +79,7 @@ def working_set_gb(results: Results) -> pd.Series:
 
     Source: `plan.working_set_bytes` of result.json, the prompt's rows and one for each decode iteration that was run.
     """
-    return results.runs["result.plan.working_set_bytes"] * results.runs["config.scale"] / GB
+    return results.runs["result.plan.working_set_bytes"] * results.runs[SCALE] / GB
 
 
 def decode_iterations(results: Results) -> pd.Series:
@@ -103,7 +104,7 @@ def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
     frame = pd.json_normalize(list(cells)).set_axis(cells.index) if len(cells) else pd.DataFrame(columns=list(CELL))
     return pd.DataFrame(
         {
-            "path": runs["config.io.path"].reindex(cells.index).to_numpy(),
+            "path": runs[IO_PATH].reindex(cells.index).to_numpy(),
             "request_kib": frame["request_bytes"] / 1024,
             "queue_depth": frame["queue_depth"],
             "latency_us": frame["latency_us.mean"],

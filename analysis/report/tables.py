@@ -12,6 +12,23 @@ import pandas as pd
 
 from analysis.drawing.style import looks
 from analysis.metrics.stats import summarise
+from analysis.names import (
+    BACKEND,
+    CGROUP,
+    CODE_HASH,
+    CODE_REVISION,
+    CPU,
+    DEVICE,
+    DISK,
+    DISK_MODEL,
+    DISK_SERIAL,
+    FILE_SYSTEM,
+    IO_PATH,
+    KERNEL,
+    REPETITION,
+    STARTED_AT,
+    VARIANT,
+)
 from analysis.results.load import optional
 from analysis.selection.setups import Evidence, Setup, is_true
 
@@ -48,10 +65,8 @@ def medians(setup: Setup) -> list[Table]:
 
 def _by_limit(runs: pd.DataFrame, metric: str) -> Table:
     title, form = QUANTITIES[metric]
-    variants = looks(runs["config.variant.name"])
-    cells = summarise(runs, ["memory_gb", "config.variant.name"], metric).set_index(
-        ["memory_gb", "config.variant.name"]
-    )
+    variants = looks(runs[VARIANT])
+    cells = summarise(runs, ["memory_gb", VARIANT], metric).set_index(["memory_gb", VARIANT])
     rows = [
         (f"{limit:g} GB", *(_cell(cells, (limit, variant), form) for variant in variants))
         for limit in sorted(runs["memory_gb"].unique())
@@ -108,16 +123,16 @@ def anchor(run: str) -> str:
 
 def _run_cells(run: pd.Series) -> Row:
     origin = (
-        str(run.get("environment.code_revision"))[:10] + ("*" if is_true(run.get("environment.code_dirty")) else ""),
-        str(run["environment.started_at"])[:16].replace("T", " "),
+        str(run.get(CODE_REVISION))[:10] + ("*" if is_true(run.get("environment.code_dirty")) else ""),
+        str(run[STARTED_AT])[:16].replace("T", " "),
     )
-    if "config.io.path" in run:
-        return (str(run["config.io.path"]), "none", str(run["config.repetition"]), "-", "-", "-", "-", *origin)
+    if IO_PATH in run:
+        return (str(run[IO_PATH]), "none", str(run[REPETITION]), "-", "-", "-", "-", *origin)
     limit_gb, decode_s, hit_rate = run["memory_gb"], run["decode_s_per_token"], run["decode_hit_rate"]
     return (
-        str(run["config.variant.name"]),
+        str(run[VARIANT]),
         "none" if pd.isna(limit_gb) else f"{limit_gb:g} GB",
-        str(run["config.repetition"]),
+        str(run[REPETITION]),
         f"{run['prefill_s']:.2f} s",
         "-" if pd.isna(decode_s) else f"{decode_s:.3f} s",
         "-" if pd.isna(hit_rate) else f"{hit_rate:.1%}",
@@ -138,25 +153,25 @@ def _link(run_dir: Path, out_dir: Path) -> str:
 
 
 MACHINE = {
-    "Kernel": "environment.kernel",
-    "CPU": "environment.cpu",
+    "Kernel": KERNEL,
+    "CPU": CPU,
     "Cores": "environment.cores",
     "Memory": "environment.memory_bytes",
     "Page replacement": "lru",
     "Transparent huge pages": "environment.thp",
-    "cgroup version": "environment.cgroup.version",
-    "Disk": "environment.storage.name",
-    "Model": "environment.storage.model",
-    "Serial": "environment.storage.serial",
-    "File system": "environment.storage.file_system",
+    "cgroup version": CGROUP,
+    "Disk": DISK,
+    "Model": DISK_MODEL,
+    "Serial": DISK_SERIAL,
+    "File system": FILE_SYSTEM,
     "Readahead (KiB)": "environment.storage.read_ahead_kb",
     "I/O scheduler": "environment.storage.scheduler",
-    "Direct path's backend": "config.storage.backend",
-    "Device and compute": "config.device.name",
+    "Direct path's backend": BACKEND,
+    "Device and compute": DEVICE,
     "Python": "environment.python",
     "torch": "environment.packages.torch",
-    "Engine (hash of its sources)": "environment.code_hash",
-    "Code revision": "environment.code_revision",
+    "Engine (hash of its sources)": CODE_HASH,
+    "Code revision": CODE_REVISION,
 }
 
 

@@ -6,9 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# What tells one machine's runs from another's: the testbed and its SSD, and the machine itself.
-SSD_COLUMNS = ("config.testbed.name", "environment.storage.model", "environment.storage.serial")
-MACHINE = ("environment.emulated", "environment.cpu", "environment.guest.accelerator")
 LARGEST = 2**62  # beyond it no size, time or count of a run is meant, and a frame has no column for it
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.names import KERNEL, MACHINE, SSD
 from analysis.results import kernel_series
 from analysis.results.archive import archives, unpacked
 from analysis.results.documents import ResultsError, is_io, lookup, read_run
-from analysis.results.fields import MACHINE, REQUIRED, REQUIRED_OF_IO, SSD_COLUMNS
+from analysis.results.fields import REQUIRED, REQUIRED_OF_IO
 
 DEFAULT_RESULTS = Path("results")
 
@@ -91,7 +92,7 @@ def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
 def _point(documents: Mapping[str, Any]) -> tuple[Any, ...]:
     """What was measured, and on which machine, SSD and kernel, as setups are told apart."""
     environment = documents["environment"]
-    machine = [lookup(documents, name) for name in (*SSD_COLUMNS, *MACHINE)]
+    machine = [lookup(documents, name) for name in (*SSD, *MACHINE)]
     system = kernel_series.series(environment["kernel"]), kernel_series.lru(environment.get("lru_generation"))
     return environment["config_hash"], *machine, *system
 
@@ -99,7 +100,7 @@ def _point(documents: Mapping[str, Any]) -> tuple[Any, ...]:
 def _runs(documents: Mapping[str, dict[str, Any]], required: Iterable[str]) -> pd.DataFrame:
     frame = pd.json_normalize(list(documents.values())) if documents else pd.DataFrame(columns=list(required))
     frame.index = pd.Index(list(documents), name="run")
-    return frame.assign(kernel_series=frame["environment.kernel"].map(kernel_series.series))
+    return frame.assign(kernel_series=frame[KERNEL].map(kernel_series.series))
 
 
 def _iterations(runs: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.selection.tasks import TASK
+from analysis.names import WORKLOAD
 
 
 class Answers(NamedTuple):
@@ -27,7 +27,7 @@ class Answers(NamedTuple):
 
 def answers(runs: pd.DataFrame) -> dict[str, Answers]:
     """By task. Source: `tokens` of result.json."""
-    return {str(task): _answers(group) for task, group in runs.groupby(TASK)}
+    return {str(task): _answers(group) for task, group in runs.groupby(WORKLOAD)}
 
 
 def _answers(runs: pd.DataFrame) -> Answers:

@@ -7,37 +7,50 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from analysis.results.fields import MACHINE, SSD_COLUMNS
+from analysis.names import (
+    CGROUP,
+    EMULATED,
+    FILE_SYSTEM,
+    IO_OP,
+    LINK_RATE,
+    MACHINE,
+    OVERHEAD_GB,
+    SCALE,
+    SSD,
+    STARTED_AT,
+    STORAGE,
+    TESTBED,
+    VARIANT,
+)
 from analysis.results.load import optional
 
 SETUP_SECTIONS = ("model", "workload", "storage", "device", "testbed", "emulated_ssd", "trace")
 SETUP_COLUMNS = (
-    "config.scale",
+    SCALE,
     "decode_iterations",
-    "config.paper_overhead_gb",
-    "environment.cgroup.version",
+    OVERHEAD_GB,
+    CGROUP,
     "lru",
     "kernel_series",
     *MACHINE,
-    *SSD_COLUMNS,
+    *SSD,
 )
 IO_SETUP_COLUMNS = (
-    "config.io.op",
+    IO_OP,
     "config.io.size_mib",
     "config.io.runtime_s",
     "config.storage.iopoll",
-    "environment.storage.file_system",
+    FILE_SYSTEM,
     "kernel_series",
     *MACHINE,
-    *SSD_COLUMNS,
+    *SSD,
 )
 IO_SETUP_PREFIXES = ("config.testbed.", "config.emulated_ssd.")
-AXES = ("config.variant.name", "memory_gb")  # what runs of one setup differ in, the repetition apart
+AXES = (VARIANT, "memory_gb")  # what runs of one setup differ in, the repetition apart
 LRU_COLUMNS = ("lru", "config.testbed.lru")  # the one in force, and the one asked for
 OWN, GUEST = "local", "guest"  # testbeds
 # Of each run its own, or, as the package of a guest's kernel, said by what was read back.
 PER_RUN_COLUMNS = ("config.storage.directory", "config.testbed.kernel")
-LINK_RATE = "result.link.gb_per_s"
 SAME_RATE = 0.05  # by which the link's rate may differ within a point
 
 
@@ -68,13 +81,13 @@ def warm(runs: pd.DataFrame) -> pd.DataFrame:
 
 def of_testbed(runs: pd.DataFrame, name: str) -> pd.DataFrame:
     """The runs of one testbed."""
-    return runs[runs["config.testbed.name"] == name]
+    return runs[runs[TESTBED] == name]
 
 
 def one_testbed(runs: pd.DataFrame) -> pd.DataFrame:
     """The machine's own runs where they make a curve, else the guest's: no figure mixes the two."""
     own = of_testbed(runs, OWN)
-    return own if own["memory_gb"].nunique() > 1 else runs[runs["config.testbed.name"] != OWN]
+    return own if own["memory_gb"].nunique() > 1 else runs[runs[TESTBED] != OWN]
 
 
 def comparable_by_ssd(runs: pd.DataFrame) -> Selection:
@@ -94,27 +107,27 @@ def comparable(runs: pd.DataFrame, keep_apart: tuple[str, ...] = ()) -> Selectio
         return Selection(runs, ())
     setup = [column for column in setup_columns(runs) if column not in keep_apart]
     chosen = largest(runs, setup, (*AXES, *(column for column in keep_apart if column in runs)))
-    by_variant = [largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby("config.variant.name")]
+    by_variant = [largest(group, variant_columns(runs)) for _, group in chosen.runs.groupby(VARIANT)]
     left_out = chosen.left_out + tuple(text for variant in by_variant for text in variant.left_out)
     return Selection(pd.concat([variant.runs for variant in by_variant]), left_out)
 
 
 def split_by_ssd(runs: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The runs of each testbed and SSD, named for a panel's title: figures never mix them."""
-    groups = runs.reindex(columns=SSD_COLUMNS).groupby(list(SSD_COLUMNS), dropna=False).groups
+    groups = runs.reindex(columns=SSD).groupby(list(SSD), dropna=False).groups
     return [(_title(key, runs.loc[index]), runs.loc[index]) for key, index in groups.items()]
 
 
 def _title(key: tuple[object, ...], runs: pd.DataFrame) -> str:
     """The testbed and its SSD: by model, or by the name that the configuration gives an emulated one."""
-    if runs.get("environment.emulated", pd.Series(dtype=object)).eq(True).any():
-        return f"{key[0]}, {runs['config.storage.name'].iloc[0]} (emulated)"
+    if runs.get(EMULATED, pd.Series(dtype=object)).eq(True).any():
+        return f"{key[0]}, {runs[STORAGE].iloc[0]} (emulated)"
     return ", ".join(part for part in key[:2] if isinstance(part, str))
 
 
 def missing_points(runs: pd.DataFrame) -> list[str]:
     """A sentence for each variant that lacks limits which others have."""
-    limits = runs.groupby("config.variant.name")["memory_gb"].agg(set)
+    limits = runs.groupby(VARIANT)["memory_gb"].agg(set)
     lacking = limits.map(lambda have: sorted(set(runs["memory_gb"]) - have))
     return [f"{name} has no run at {', '.join(f'{gb:g}' for gb in gbs)} GB" for name, gbs in lacking.items() if gbs]
 
@@ -203,7 +216,7 @@ def at_one_link_rate(runs: pd.DataFrame, axes: Iterable[str]) -> Selection:
 
 def _rank(group: pd.DataFrame, axes: tuple[str, ...], preferred: bool) -> tuple[int, bool, int, str]:
     points = group.groupby(list(axes), dropna=False).ngroups
-    return points, preferred, len(group), str(group.get("environment.started_at", pd.Series("")).max())
+    return points, preferred, len(group), str(group.get(STARTED_AT, pd.Series("")).max())
 
 
 def _describe(

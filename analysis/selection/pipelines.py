@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pandas as pd
 
 from analysis.drawing.style import PIPELINES
+from analysis.names import KNOB, OVERFLOW, PIPELINE, STORAGE
 from analysis.results.load import optional
 from analysis.selection.comparable import Selection, largest, setup_columns, variant_columns
 
-PIPELINE = "config.variant.pipeline"
-STORAGE = "config.storage.name"
 OF_A_STORAGE = "config.storage."
-DRAWN = (PIPELINE, "config.variant.knob")  # how many layers are in DRAM is read from the plan
+DRAWN = (PIPELINE, KNOB)  # how many layers are in DRAM is read from the plan
 
 
 def equal_columns(runs: pd.DataFrame, but: tuple[str, ...] = ()) -> list[str]:
@@ -32,7 +31,7 @@ def alpha(runs: pd.DataFrame) -> pd.Series:
 
 def past_the_cache(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with a pipeline that took all layers by the direct path."""
-    direct = (optional(runs, "result.plan.n1") == 0) & (optional(runs, "config.variant.overflow") == "direct")
+    direct = (optional(runs, "result.plan.n1") == 0) & (optional(runs, OVERFLOW) == "direct")
     return runs[direct & optional(runs, PIPELINE).isin(PIPELINES)]
 
 

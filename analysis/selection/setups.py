@@ -14,17 +14,31 @@ from typing import Any
 import pandas as pd
 
 from analysis.metrics import run_metrics
-from analysis.results.fields import MACHINE, SSD_COLUMNS
+from analysis.names import (
+    ACCELERATOR,
+    CPU,
+    DEVICE,
+    DISK,
+    DISK_MODEL,
+    DISK_SERIAL,
+    EMULATED,
+    LINK,
+    MACHINE,
+    PACE,
+    SSD,
+    STORAGE,
+    TESTBED,
+    TRACE,
+)
 from analysis.results.load import Results, load, optional
 from analysis.selection.comparable import comparable
 
 UNTRACED = "none"
 LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
-PACE, LINK = "config.storage.pace.read_gb_per_s", "config.device.link"
 # A configuration can be given another pace or link under its own name.
-STORAGE_AND_DEVICE = ("config.storage.name", PACE, "config.device.name", LINK)
-SETUP_COLUMNS = (*SSD_COLUMNS, *MACHINE, *STORAGE_AND_DEVICE, "lru", "kernel_series")
-DISK_COLUMNS = ("environment.storage.model", "environment.storage.serial", "environment.storage.name")
+STORAGE_AND_DEVICE = (STORAGE, PACE, DEVICE, LINK)
+SETUP_COLUMNS = (*SSD, *MACHINE, *STORAGE_AND_DEVICE, "lru", "kernel_series")
+DISK_COLUMNS = (DISK_MODEL, DISK_SERIAL, DISK)
 
 
 @dataclass(frozen=True)
@@ -68,7 +82,7 @@ def gather(results_dir: Path) -> Evidence:
 
 def trace_name(runs: pd.DataFrame) -> pd.Series:
     """The tracer that looked at each run. Source: `trace.name` of config.yaml."""
-    return optional(runs, "config.trace.name").fillna(UNTRACED).astype(str)
+    return optional(runs, TRACE).fillna(UNTRACED).astype(str)
 
 
 def is_true(value: Any) -> bool:
@@ -82,16 +96,16 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
     parts = {part: run.get(f"config.{part}.name") for part in ("storage", "device")}
     chosen = [f"{part}={name}" for part, name in parts.items() if isinstance(name, str)]
     chosen += [f"Linux {run['kernel_series']}"]
-    chosen += [f"CPU {cpu}" for cpu in [run.get("environment.cpu")] if isinstance(cpu, str)]
-    chosen += [name for name in [run.get("environment.guest.accelerator")] if isinstance(name, str)]
+    chosen += [f"CPU {cpu}" for cpu in [run.get(CPU)] if isinstance(cpu, str)]
+    chosen += [name for name in [run.get(ACCELERATOR)] if isinstance(name, str)]
     chosen += [f"{run['lru']} LRU"] if run["lru"] != "classic" else []
-    name, stated = ", ".join([run["config.testbed.name"], f"disk {disk}", *chosen]), _stated(run)
+    name, stated = ", ".join([run[TESTBED], f"disk {disk}", *chosen]), _stated(run)
     return Setup(f"{name} ({stated})" if stated else name, stated, runs, io)
 
 
 def _stated(run: pd.Series) -> str:
     """What does not run at its own speed."""
-    parts = ["emulated machine and SSD"] if is_true(run.get("environment.emulated")) else []
+    parts = ["emulated machine and SSD"] if is_true(run.get(EMULATED)) else []
     parts += [f"SSD paced to {run[PACE]:g} GB/s"] if pd.notna(run.get(PACE)) else []
     parts += ["paced link"] if run.get(LINK) == "paced" else []
     return ", ".join(parts)

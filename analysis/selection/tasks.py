@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.metrics.paired_change import VARIANT, changes
+from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
+from analysis.names import VARIANT, WORKLOAD
 from analysis.results.load import optional
 from analysis.selection.comparable import Selection, largest, limited, setup_columns, variant_columns, warm
 
-TASK = "config.workload.name"
 TASKS = {
     "ed_hospital": "ED Hospital",
     "di_restaurant": "DI Restaurant",
@@ -26,13 +26,13 @@ SAMPLES = {"ed_sample": "ED sample", "em_sample": "EM sample"}
 OWN_RECORDS = "conf/workload/records/"  # those that are tracked here
 # What makes one task another, and therefore differs within a figure.
 OF_A_TASK = ("config.workload.", "config.decode_iterations", "decode_iterations")
-AXES = (VARIANT, TASK)
+AXES = (VARIANT, WORKLOAD)
 
 
 def replayed(runs: pd.DataFrame) -> Selection:
     """Replays of the tasks under one limit, in the setup with most of them, with one setting of each variant."""
     runs = limited(runs)
-    runs = runs[runs[TASK].isin(TASKS)]
+    runs = runs[runs[WORKLOAD].isin(TASKS)]
     if runs.empty:
         return Selection(runs)
     return one_setting_each(largest(runs, [*_setup(runs), "memory_gb"], AXES))
@@ -70,17 +70,17 @@ def one_setting_each(chosen: Selection) -> Selection:
 
 
 def relative(runs: pd.DataFrame, variant: str, metric: str) -> pd.DataFrame:
-    """A variant over the Baseline at the same repetition, by task: columns `TASK`, median, low, high, runs."""
-    pairs = changes(runs, VARIANT, variant, "baseline", metric, [TASK])
-    return summarise(pairs.assign(ratio=pairs["change"] + 1), [TASK], "ratio")
+    """A variant over the Baseline at the same repetition, by task: columns `WORKLOAD`, median, low, high, runs."""
+    pairs = changes(runs, VARIANT, variant, "baseline", metric, [WORKLOAD])
+    return summarise(pairs.assign(ratio=pairs["change"] + 1), [WORKLOAD], "ratio")
 
 
 def by_size(runs: pd.DataFrame) -> list[str]:
     """The tasks present, the one with the least KV first."""
-    return list(runs.groupby(TASK)["working_set_gb"].median().sort_values().index)
+    return list(runs.groupby(WORKLOAD)["working_set_gb"].median().sort_values().index)
 
 
 def _missing(runs: pd.DataFrame) -> list[str]:
-    have = runs.groupby(VARIANT)[TASK].agg(set)
-    lacking = have.map(lambda tasks: sorted(set(runs[TASK]) - tasks))
+    have = runs.groupby(VARIANT)[WORKLOAD].agg(set)
+    lacking = have.map(lambda tasks: sorted(set(runs[WORKLOAD]) - tasks))
     return [f"{variant} has no run of {', '.join(tasks)}" for variant, tasks in lacking.items() if tasks]

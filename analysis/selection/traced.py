@@ -6,19 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.names import DISK, DISK_SERIAL, IO_OP, IO_PATH, MACHINE, PACE, SSD
 from analysis.results.device_io import DECODE_READ, KV_IO, PREFILL_WRITE, has_device_io, load_device_io
 from analysis.results.documents import ResultsError
-from analysis.results.fields import MACHINE, SSD_COLUMNS
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, comparable, limited, split_by_ssd, warm
-from analysis.selection.setups import LAYERS, PACE, trace_name
+from analysis.selection.setups import LAYERS, trace_name
 from analysis.selection.tracing_cost import with_tracing_cost
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
 EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its model and serial do not tell
-SERIAL, NAME = "environment.storage.serial", "environment.storage.name"  # the name may change from boot to boot
 
 
 def traced(results: Results) -> Selection:
@@ -65,7 +64,7 @@ def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
 def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
     if io.empty or not _missing(run.get(PACE)):
         return float("nan")
-    wanted = io[(io["config.io.op"] == op) & io["config.io.path"].isin(DIRECT_PATHS)]
+    wanted = io[(io[IO_OP] == op) & io[IO_PATH].isin(DIRECT_PATHS)]
     columns = _identity(run, io)
     same = [other for _, other in wanted.iterrows() if all(_alike(run.get(name), other.get(name)) for name in columns)]
     rates = [cell["bytes_per_s"] for other in same for cell in other["result.cells"]]
@@ -74,9 +73,9 @@ def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
 
 def _identity(run: pd.Series, io: pd.DataFrame) -> list[str]:
     """Columns in which runs on the same storage are alike."""
-    anonymous = [NAME] if _missing(run.get(SERIAL)) else []
+    anonymous = [DISK] if _missing(run.get(DISK_SERIAL)) else []
     emulation = {name for name in (*run.index, *io.columns) if name.startswith(EMULATION)}
-    return [*SSD_COLUMNS, *MACHINE, *anonymous, *sorted(emulation)]
+    return [*SSD, *MACHINE, *anonymous, *sorted(emulation)]
 
 
 def _alike(one: object, other: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.drawing.style import looks
+from analysis.names import TESTBED, VARIANT
 from analysis.selection.comparable import setup_columns, variant_columns
 from analysis.selection.setups import UNTRACED, trace_name
 
@@ -32,12 +33,12 @@ def tracing_cost(traced: pd.DataFrame) -> str:
     known = traced.dropna(subset=[COST])
     if known.empty:
         return "What the tracer costs was not measured: there are no runs of the same points without it."
-    found = "; ".join(f"{name}: {_by_variant(runs)}" for name, runs in known.groupby("config.testbed.name"))
+    found = "; ".join(f"{name}: {_by_variant(runs)}" for name, runs in known.groupby(TESTBED))
     return f"Decode latency with the tracer against runs without it, {found}."
 
 
 def _by_variant(runs: pd.DataFrame) -> str:
-    costs = runs.groupby("config.variant.name")[COST].median()
+    costs = runs.groupby(VARIANT)[COST].median()
     return ", ".join(
         f"{look.label} {100 * costs[name]:+.0f} %" for name, look in looks(costs.index.to_series()).items()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.names import SCALE, STARTED_AT, TESTBED, VARIANT
 from analysis.results import kv_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
@@ -20,11 +21,11 @@ def one_run(results: Results, variant: str, memory_gb: float | None = None, trac
     """
     runs = _holding("device_io.parquet" if traced else kv_io.FILE_NAME, results.runs)
     for candidates in (_usual(runs), runs):
-        of_variant = candidates[candidates["config.variant.name"] == variant]
+        of_variant = candidates[candidates[VARIANT] == variant]
         wanted = of_variant["memory_gb"].min() if memory_gb is None else memory_gb
         chosen = of_variant[of_variant["memory_gb"] == wanted]
         if not chosen.empty:
-            return chosen.sort_values("environment.started_at").iloc[-1]
+            return chosen.sort_values(STARTED_AT).iloc[-1]
     what = f"{'traced ' if traced else ''}run of {variant}" + ("" if pd.isna(wanted) else f" at {wanted:g} GB")
     cure = "; measure one with trace=block_requests" if traced else ""
     raise ResultsError(f"there is no {what}{cure}; there are: {_there_is(runs)}")
@@ -45,11 +46,11 @@ def describe(run: pd.Series) -> str:
     """The run in a title."""
     limit_gb = run["memory_gb"]
     limit = "no limit" if pd.isna(limit_gb) else f"{limit_gb:g} GB"
-    return f"{run['config.variant.name']} at {limit}, {run['config.testbed.name']}, scale {run['config.scale']}"
+    return f"{run[VARIANT]} at {limit}, {run[TESTBED]}, scale {run[SCALE]}"
 
 
 def _there_is(runs: pd.DataFrame) -> str:
-    limits = limited(runs).groupby("config.variant.name")["memory_gb"].unique()
+    limits = limited(runs).groupby(VARIANT)["memory_gb"].unique()
     return "there are: " + (
         "; ".join(f"{name} at {', '.join(f'{gb:g}' for gb in sorted(gbs))} GB" for name, gbs in limits.items())
         or "none"

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from analysis.drawing.style import VARIANTS
+from analysis.names import STARTED_AT, VARIANT
 from analysis.results import kv_io
 from analysis.selection.comparable import limited
 from analysis.views.one_run import describe
@@ -26,12 +27,12 @@ OTHER = ("other", "#999999")
 def layer_paths(runs: pd.DataFrame) -> Figure:
     """Limits across, layers up, one panel per variant: the path that the plan gave to each layer."""
     runs = limited(runs)
-    variants = [name for name in VARIANTS if name in set(runs["config.variant.name"])]
+    variants = [name for name in VARIANTS if name in set(runs[VARIANT])]
     figure = Figure(figsize=(2.2 * len(variants) + 0.6, 2.8), layout="constrained")
     panels = figure.subplots(1, len(variants), sharey=True, squeeze=False)[0]
     codes = [*PATHS]
     for axes, name in zip(panels, variants, strict=True):
-        mine = runs[runs["config.variant.name"] == name].sort_values("environment.started_at")
+        mine = runs[runs[VARIANT] == name].sort_values(STARTED_AT)
         one_each = mine.drop_duplicates("memory_gb", keep="last").sort_values("memory_gb")
         image = np.array([[_code(path, codes) for path in plan] for plan in one_each["result.plan.layers"]]).T
         colors = ListedColormap([color for _, color in (*PATHS.values(), OTHER)])

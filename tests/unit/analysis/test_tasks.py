@@ -11,10 +11,11 @@ from analysis.claims.judges import JUDGES
 from analysis.claims.verdict import judge, read_claims
 from analysis.figures import wrangling, wrangling_records
 from analysis.metrics import run_metrics
+from analysis.names import WORKLOAD
 from analysis.results.load import Results, load
 from analysis.selection import setups
 from analysis.selection.answers import answers
-from analysis.selection.tasks import TASK, TASKS, by_size, relative, replayed
+from analysis.selection.tasks import TASKS, by_size, relative, replayed
 from experiments.points.sweep import CONF
 from tests.support.analysis_results import VARIANTS, write_run
 
@@ -53,7 +54,7 @@ def test_a_whole_task_is_prefill_and_every_iteration(tmp_path: Path) -> None:
 def test_a_task_is_relative_to_the_baseline_of_the_same_repetition(tmp_path: Path) -> None:
     write_tasks(tmp_path, {"di_buy": 0.5})
     runs = replayed(read(tmp_path).runs).runs
-    ratios = relative(runs, "dual_blade", "task_s").set_index(TASK)
+    ratios = relative(runs, "dual_blade", "task_s").set_index(WORKLOAD)
     assert ratios.loc["di_buy", ["median", "low", "high"]].tolist() == pytest.approx([0.5] * 3)
     assert ratios.loc["em_beer", "median"] == pytest.approx(0.8)
     assert by_size(runs) == list(TASKS)
