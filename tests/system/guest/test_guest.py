@@ -115,7 +115,7 @@ def test_every_io_path_is_measured(guest: Guest, tmp_path: Path, monkeypatch: py
 def test_guest_that_hangs_costs_its_point_alone(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that stands still is given up at the deadline, its point failed and its log kept; the next runs."""
     testbed = borrowed(guest, tmp_path, monkeypatch)
-    monkeypatch.setattr("experiments.guest.HARNESS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("experiments.guest.testbed.HARNESS_TIMEOUT_S", 1.0)
     point, settings, results = tiny_point(
         tmp_path, "baseline", "ssd_a", "classic", "deadline_s=1", "budget_ratio=0.001"
     )
