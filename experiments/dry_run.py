@@ -1,9 +1,10 @@
-"""What the points of a sweep would write where, as far as that can be told without running them."""
+"""`--dry-run`: prints what each point of a sweep would write and where, and writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dualblade.errors import DualBladeError
 from dualblade.run import dry_run
@@ -11,18 +12,15 @@ from experiments.guest.kernel import CACHE
 from experiments.io_paths import io_dry_run
 from experiments.machine import scratch
 from experiments.machine.environment import available_bytes
+from experiments.points.any_point import AnyPoint, from_config
 from experiments.points.io_point import IoPoint
-from experiments.points.kinds import AnyPoint, from_config
 from experiments.points.point import Settings
-from experiments.points.sweep import compose_points
-
-FLAG = "--dry-run"
 
 
-def report(overrides: Sequence[str]) -> int:
-    """Print each point's writes; returns 1 if any point would be refused."""
+def print_writes(configs: Iterable[Mapping[str, Any]]) -> int:
+    """Print the writes of each composed configuration; returns 1 if any point would be refused."""
     refused = 0
-    for config in compose_points([override for override in overrides if not override.startswith("-")]):
+    for config in configs:
         try:
             Settings.from_config(config)
             print("\n".join(_lines(from_config(config))))

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's complaints, in one sentence each."""
+"""One sentence for each error of Hydra and OmegaConf."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from experiments.points.sweep import CONF
 
-# What Hydra raises while it composes; a ValueError for a choice that is a number.
-COMPLAINTS = (HydraException, OmegaConfBaseException, ValueError)
+# Hydra raises these while it composes; ValueError is for a choice that is a number.
+COMPOSE_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 
 
-def sentence(error: Exception) -> str:
-    """What is wrong and what to write instead, on one line."""
+def error_sentence(error: Exception) -> str:
+    """Say on one line what is wrong and what to write instead."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         return _unknown_option(error.missing_cfg_file, list(error.options))
@@ -48,7 +48,7 @@ def _unknown_setting(full_key: str, parent: object) -> str:
 
 
 def _choices_with(full_key: str) -> str:
-    """Choices whose own files give the setting a value, as in "trace=block_latency or block_requests"."""
+    """Name the choices whose files have the setting, as in "trace=block_latency or block_requests"."""
     names = defaultdict(list)
     for path in sorted(CONF.glob("*/*.yaml")):
         text, group = path.read_text(), path.parent.name
@@ -59,6 +59,7 @@ def _choices_with(full_key: str) -> str:
 
 
 def _holds(content: Any, keys: list[str]) -> bool:
+    """Whether there is a value at these nested keys."""
     for key in keys:
         if not isinstance(content, dict | DictConfig) or key not in content:
             return False

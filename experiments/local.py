@@ -14,10 +14,10 @@ from experiments.machine.host import Host
 from experiments.machine.journal import Journal
 from experiments.machine.storage_rate import StorageRates
 from experiments.measure import measure
-from experiments.points.kinds import AnyPoint
+from experiments.points.any_point import AnyPoint
 from experiments.points.point import Point, Settings
 from experiments.processes.engine import Launch, Report, execute, running
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 
 Engines = Callable[[Path, Source, float], contextlib.AbstractContextManager[Launch]]
 
@@ -60,7 +60,7 @@ class LocalTestbed:
         self._rates = StorageRates()
         self._launches: dict[Source, Launch] = {}
 
-    def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
+    def measure(self, point: AnyPoint, settings: Settings, results: ResultsFolder, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
         launch = self._launch(point.run.workload.source, settings) if isinstance(point, Point) else execute
         host = Host(launch, self._provenance, self._rates, self._code)

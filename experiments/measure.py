@@ -24,11 +24,11 @@ from experiments.machine.dirty_pages import held_to_budget
 from experiments.machine.host import Host
 from experiments.machine.journal import Journal
 from experiments.machine.scratch import scratch_folder
+from experiments.points.any_point import AnyPoint
 from experiments.points.io_point import IoPoint
-from experiments.points.kinds import AnyPoint
 from experiments.points.point import Point, Settings
 from experiments.processes.engine import Engine, Report, running
-from experiments.results import ENGINE_LOG, ENVIRONMENT, RESULT, Results, Workspace
+from experiments.results_folder import ENGINE_LOG, ENVIRONMENT, RESULT, ResultsFolder, Workspace
 from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
@@ -40,7 +40,7 @@ MAX_GROWTH, MAX_GROWTH_BYTES = 0.1, 2 << 20
 
 
 def measure(
-    point: AnyPoint, settings: Settings, results: Results, journal: Journal, report: Report, host: Host
+    point: AnyPoint, settings: Settings, results: ResultsFolder, journal: Journal, report: Report, host: Host
 ) -> Mapping[str, Any]:
     """Run the engine, or fio, on one point and put its result, good or failed, in place; returns result.json.
 

@@ -1,20 +1,16 @@
-"""How a sweep is doing: a bar with ETA on a terminal, one line per point elsewhere."""
+"""Progress of a sweep: a bar with the time left on a terminal, one line per point elsewhere."""
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
-
 from experiments.points.io_point import KIND
-from experiments.points.sweep import count_points
-from experiments.results import State
+from experiments.results_folder import State
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,52 +18,45 @@ if TYPE_CHECKING:
 Event = Mapping[str, Any]
 
 
-class SweepCallback(Callback):
-    """Tells the display how many points Hydra is about to run."""
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        display().total = count_points(config)
-
-
 class Display:
-    """Plain lines; keeps the counts by which the sweep ends."""
+    """Prints plain lines, and counts how many points ended in which state."""
 
-    def __init__(self) -> None:
-        self.total = 1
+    def __init__(self, total: int) -> None:
+        self.total = total
         self.counts: Counter[State] = Counter()
         self._measured_s: list[float] = []
         self._started = 0
         self._skipped = 0
 
     def begin(self, label: str) -> None:
-        """A point is going to be measured."""
+        """Show that a point is about to be measured."""
         self._started += 1
 
     def event(self, event: Event) -> None:
-        """Something the engine said."""
+        """Show an event that the engine reported."""
 
     def skipped(self, state: State) -> None:
-        """A point has a result already."""
+        """Count a point that has a result already."""
         self._started += 1
         self._skipped += 1
         self.counts[state] += 1
 
     def measured(self, label: str, result: Event, seconds: float) -> None:
-        """A run ended, with a measurement or without."""
+        """Print how a run ended: what it measured, or why it failed."""
         self._measured_s.append(seconds)
         state = State.DONE if result["status"] == "done" else State.FAILED
         self.counts[state] += 1
-        text = describe(result) if state is State.DONE else f"failed: {result['error']}"
+        text = summary(result) if state is State.DONE else f"failed: {result['error']}"
         self.line(f"{self._position()} {label}: {text} ({seconds:.1f} s){self._eta()}", state)
 
     def refused(self, label: str, error: str) -> None:
-        """The configuration of a point cannot be used at all."""
+        """Print why the configuration of a point cannot be used."""
         self._started += 1
         self.counts[State.FAILED] += 1
         self.line(f"{self._position()} {label}: failed: {error}", State.FAILED)
 
     def close(self) -> None:
-        """Say how the sweep ended, unless it was one point, which said so itself."""
+        """Print how the sweep ended, unless it was one point that was measured, whose line is there already."""
         done = sum(self.counts.values())
         if done and (self.total > 1 or self._skipped):
             counts = ", ".join(f"{count} {state.value}" for state, count in self.counts.items())
@@ -82,7 +71,7 @@ class Display:
         return f"[{self._started:>{len(str(self.total))}}/{self.total}]"
 
     def _eta(self) -> str:
-        """Points that may yet be skipped count as if they had to be measured."""
+        """The time left, as text. Points that may still be skipped count as points to measure."""
         left = self.total - self._started
         if not left:
             return ""
@@ -90,12 +79,15 @@ class Display:
 
 
 class BarDisplay(Display):
-    """The same with two bars below the lines; drawn rarely and without a thread, since it runs beside a measurement."""
+    """Shows two bars below the lines.
+
+    They are drawn rarely and without a thread, since the display runs beside a measurement.
+    """
 
     REFRESH_S = 0.5
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
         self._refreshed_at = 0.0
         self._bars = _bars()
         self._sweep = self._bars.add_task("sweep", total=None, phase="")
@@ -124,14 +116,18 @@ class BarDisplay(Display):
         self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-@functools.cache
-def display() -> Display:
-    """The one display of this process: Hydra makes the callback, the runner makes the rest."""
-    return BarDisplay() if sys.stdout.isatty() else Display()
+@contextlib.contextmanager
+def open_display(total: int) -> Iterator[Display]:
+    """The display for a sweep of `total` points; it says how the sweep ended, however it ended."""
+    display = BarDisplay(total) if sys.stdout.isatty() else Display(total)
+    try:
+        yield display
+    finally:
+        display.close()
 
 
-def describe(result: Event) -> str:
-    """A measurement in one line."""
+def summary(result: Event) -> str:
+    """The measurement in one line."""
     if result.get("kind") == KIND:
         best = max(result["cells"], key=lambda cell: cell["bytes_per_s"])
         size_kib, depth = best["request_bytes"] >> 10, best["queue_depth"]
@@ -145,7 +141,7 @@ def describe(result: Event) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As a person says it."""
+    """Seconds, minutes or hours, rounded for a person."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -11,10 +11,10 @@ from typing import Any
 from experiments.guest.testbed import GuestTestbed
 from experiments.local import LocalTestbed
 from experiments.machine.journal import Journal, exclusive, state_dir
-from experiments.points.kinds import AnyPoint
+from experiments.points.any_point import AnyPoint
 from experiments.points.point import Settings
 from experiments.processes.engine import Report
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 
 
 class Session:
@@ -25,7 +25,7 @@ class Session:
         self._journal: Journal | None = None
         self._testbeds: dict[str, LocalTestbed | GuestTestbed] = {}
 
-    def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
+    def measure(self, point: AnyPoint, settings: Settings, results: ResultsFolder, report: Report) -> Mapping[str, Any]:
         """One point, on its testbed; see `measure.measure`."""
         if point.testbed not in self._testbeds:
             self._testbeds[point.testbed] = self._open(point)

@@ -21,12 +21,12 @@ from experiments.errors import MachineError
 from experiments.guest.virtual_machine import EXCHANGE, HARDWARE, MOUNTS, PORT
 from experiments.local import LocalTestbed
 from experiments.machine.journal import Journal
-from experiments.points.kinds import from_config
+from experiments.points.any_point import from_config
 from experiments.points.point import Settings
 from experiments.processes.channel import Message
 from experiments.processes.engine import Report
 from experiments.processes.fork_client import fork_server
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 
 PORTS = Path("/sys/class/virtio-ports")
 CONTROLLERS = Path("/sys/class/nvme")
@@ -97,7 +97,7 @@ class Measurement:
         config["results_dir"] = str(EXCHANGE / RESULTS)
         point, settings = from_config(config), Settings.from_config(config)
         assert point.guest is not None
-        results = Results(settings.results_dir)
+        results = ResultsFolder(settings.results_dir)
         try:
             set_lru(point.guest.lru)
             self._testbed.measure(point, settings, results, self._report)

@@ -18,12 +18,12 @@ from experiments.guest.settings import NAME, GuestSettings
 from experiments.guest.virtual_machine import Hardware, VirtualMachine
 from experiments.machine import environment
 from experiments.machine.journal import Journal
-from experiments.points.kinds import AnyPoint
+from experiments.points.any_point import AnyPoint
 from experiments.points.point import Settings
 from experiments.points.sweep import CONF
 from experiments.processes.channel import Message
 from experiments.processes.engine import Report
-from experiments.results import ENVIRONMENT, RESULT, Results, Workspace
+from experiments.results_folder import ENVIRONMENT, RESULT, ResultsFolder, Workspace
 
 BOOT_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 5.0
@@ -118,7 +118,7 @@ class GuestTestbed:
         self._stack = contextlib.ExitStack()
         self._guest: Guest | None = None
 
-    def measure(self, point: AnyPoint, settings: Settings, results: Results, report: Report) -> Mapping[str, Any]:
+    def measure(self, point: AnyPoint, settings: Settings, results: ResultsFolder, report: Report) -> Mapping[str, Any]:
         """One point; good or failed, its result is put in place as on any testbed.
 
         Raises:

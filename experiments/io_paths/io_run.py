@@ -19,7 +19,7 @@ from experiments.machine.scratch import scratch_folder
 from experiments.points.io_point import KIND, IoPoint
 from experiments.processes import fio
 from experiments.processes.engine import Report
-from experiments.results import RESULT, Workspace
+from experiments.results_folder import RESULT, Workspace
 
 SCHEMA_VERSION = 1
 CELL_SLACK_S = 60.0  # for a cell's last requests, on storage however slow

@@ -13,7 +13,7 @@ import pytest
 from experiments.errors import MachineError
 from experiments.machine.cgroup_tree import find_parent
 from experiments.machine.journal import Journal
-from experiments.results import Record, Results
+from experiments.results_folder import ResultsFolder, StoredResult
 from tests.support.checkout import CHECKOUT
 
 DRIVER = Path(__file__).with_name("harness_driver.py")
@@ -60,13 +60,13 @@ class Harness:
         return self.folder / "state"
 
     @property
-    def results(self) -> Results:
-        return Results(self.folder / "results")
+    def results(self) -> ResultsFolder:
+        return ResultsFolder(self.folder / "results")
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[StoredResult]:
         return list(self.results.records())
 
-    def only_record(self) -> Record:
+    def only_record(self) -> StoredResult:
         (record,) = self.records()
         return record
 

@@ -22,7 +22,7 @@ from experiments.machine.journal import Journal
 from experiments.points.io_point import IoPoint
 from experiments.points.point import Point, Settings
 from experiments.points.sweep import compose_points
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 
 T = TypeVar("T")
 VARIANTS = ("baseline", "cachepolicy_only", "nvme_direct_only", "dual_blade")
@@ -97,9 +97,9 @@ def test_every_io_path_is_measured(guest: Guest, tmp_path: Path, monkeypatch: py
     targets = {}
     for config in compose_points(["+experiment=io_paths", *where, *small]):
         point, settings = IoPoint.from_config(config), Settings.from_config(config)
-        result = testbed.measure(point, settings, Results(settings.results_dir), lambda event: None)
+        result = testbed.measure(point, settings, ResultsFolder(settings.results_dir), lambda event: None)
         assert result["status"] == "done", result["error"]
-        record = Results(settings.results_dir).find(point)
+        record = ResultsFolder(settings.results_dir).find(point)
         assert record is not None and record.environment["code_hash"] == point.code()
         (cell,) = result["cells"]
         assert (cell["bytes"], cell["requests"]) == (8 << 20, 128)
@@ -173,9 +173,9 @@ def borrowed(guest: Guest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> G
     return testbed
 
 
-def tiny_point(tmp_path: Path, variant: str, ssd: str, lru: str, *more: str) -> tuple[Point, Settings, Results]:
+def tiny_point(tmp_path: Path, variant: str, ssd: str, lru: str, *more: str) -> tuple[Point, Settings, ResultsFolder]:
     """A point of seconds: eight layers, half of the prompt, a budget for part of the KV."""
     where = [f"results_dir={tmp_path / 'results'}", "testbed=guest", f"storage={ssd}", f"testbed.lru={lru}"]
     (config,) = compose_points([*where, f"variant={variant}", *TINY, *more])
     settings = Settings.from_config(config)
-    return Point.from_config(config), settings, Results(settings.results_dir)
+    return Point.from_config(config), settings, ResultsFolder(settings.results_dir)

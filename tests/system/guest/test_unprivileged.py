@@ -18,7 +18,7 @@ from experiments.errors import MachineError
 from experiments.guest import virtual_machine
 from experiments.guest.kernel import fetch
 from experiments.processes.engine import PROJECT
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 from tests.system.guest.test_guest import TINY
 from tests.system.guest.test_nvme_polling import KERNEL
 
@@ -59,7 +59,7 @@ def test_a_user_without_any_right_measures_a_point(checkout: Path) -> None:
     overrides = ["testbed=guest", "storage=ssd_a", "variant=dual_blade", "results_dir=results", *TINY, *POLLING]
     done = as_nobody([sys.executable, "-m", "experiments.run", *overrides], checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    (record,) = Results(checkout / "results").records()
+    (record,) = ResultsFolder(checkout / "results").records()
     assert record.result["io_mode"]["direct"]["passthrough"] and record.result["io_mode"]["direct"]["iopoll"]
     assert record.result["bytes"]["decode"]["device_read"] > 0
     assert record.environment["guest"]["poll_queues"] == 2 and record.environment["kernel"].startswith("6.12.")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dualblade.units import MIB
-from experiments.dry_run import report
+from experiments.dry_run import print_writes
+from experiments.points.sweep import compose_points
 from tests.support.loop_image import on_loop
 
 IO = ["+experiment=io_paths", "repetition=0", "io.size_mib=16", "io.block_kib=[4,64]", "io.queue_depths=[1]"]
@@ -22,7 +23,7 @@ def current_folder(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def told(capsys: pytest.CaptureFixture[str], *overrides: str) -> tuple[int, str]:
-    return report(overrides), capsys.readouterr().out
+    return print_writes(compose_points(overrides)), capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("path", "target"), [("ext4_direct", "a file, O_DIRECT"), ("block_direct", "a loop device")])

@@ -19,7 +19,7 @@ from experiments.machine.host import Host
 from experiments.machine.journal import Journal
 from experiments.points.io_point import IoPoint
 from experiments.points.sweep import compose_points
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 from tests.support.harness_process import Harness, needs_root_and_cgroup
 from tests.support.loop_image import on_loop
 
@@ -65,7 +65,11 @@ def test_each_path_is_measured_over_the_whole_grid(harness: Harness, op: str) ->
 def test_a_direct_path_that_is_not_direct_fails(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(disk_path)
     (config,) = compose_points([*SMALL, "io.path=ext4_buffered"])
-    point, journal, results = IoPoint.from_config(config), Journal(disk_path / "journal.json"), Results(Path("results"))
+    point, journal, results = (
+        IoPoint.from_config(config),
+        Journal(disk_path / "journal.json"),
+        ResultsFolder(Path("results")),
+    )
 
     @contextlib.contextmanager
     def mislabelled(*arguments: object) -> object:

@@ -31,7 +31,7 @@ def test_a_point_has_its_result_in_place(harness: Harness) -> None:
 def test_a_run_leaves_no_files_but_results(harness: Harness) -> None:
     harness.run("-m", "memory_gb=3,4")
     assert {path.name for path in harness.folder.iterdir()} == {"results", "kv", "state"}
-    assert {path.name for path in harness.results.root.iterdir()} == {"single", ".hydra"}
+    assert {path.name for path in harness.results.root.iterdir()} == {"single"}
 
 
 def test_the_limit_in_force_is_the_process_plus_the_budget(harness: Harness) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from dualblade.errors import DualBladeError
 from experiments import run
-from experiments.hydra_errors import COMPLAINTS, sentence
+from experiments.hydra_errors import COMPOSE_ERRORS, error_sentence
 from experiments.points.sweep import CONF, compose_points
-from experiments.progress import describe, duration
+from experiments.progress import duration, summary
 
 
 def choices(group: str) -> list[str]:
@@ -48,9 +48,9 @@ def choices(group: str) -> list[str]:
     ],
 )
 def test_a_mistake_is_answered_by_what_there_is(overrides: list[str], answer: str) -> None:
-    with pytest.raises((*COMPLAINTS, DualBladeError)) as mistake:
+    with pytest.raises((*COMPOSE_ERRORS, DualBladeError)) as mistake:
         compose_points(overrides)
-    assert sentence(mistake.value) == answer
+    assert error_sentence(mistake.value) == answer
 
 
 def test_a_mistake_in_all_experiments_is_told_without_a_traceback(
@@ -64,10 +64,10 @@ def test_a_mistake_in_all_experiments_is_told_without_a_traceback(
 
 @pytest.mark.parametrize("overrides", [["memory_gb=[1"], ["variant=baseline(1)"], ["variant=3"]])
 def test_what_cannot_be_parsed_is_answered_on_one_line(overrides: list[str]) -> None:
-    with pytest.raises(COMPLAINTS) as mistake:
+    with pytest.raises(COMPOSE_ERRORS) as mistake:
         compose_points(overrides)
-    assert sentence(mistake.value)
-    assert "\n" not in sentence(mistake.value)
+    assert error_sentence(mistake.value)
+    assert "\n" not in error_sentence(mistake.value)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_durations_are_said_as_a_person_would(seconds: float, text: str) -> None
 
 def test_a_measurement_is_described_without_its_cold_iteration() -> None:
     result = {"prefill_s": 1.0, "decode_s": [9.0, 0.2, 0.4], "hit_rate": {"decode": 0.5}}
-    assert describe(result) == "prefill 1.00 s, decode 0.300 s/token, hit rate 50.0%"
+    assert summary(result) == "prefill 1.00 s, decode 0.300 s/token, hit rate 50.0%"
 
 
 def test_one_cold_iteration_is_better_than_nothing_and_no_hit_rate_is_none() -> None:
     result = {"prefill_s": 1.0, "decode_s": [9.0], "hit_rate": {"decode": None}}
-    assert describe(result) == "prefill 1.00 s, decode 9.000 s/token"
+    assert summary(result) == "prefill 1.00 s, decode 9.000 s/token"

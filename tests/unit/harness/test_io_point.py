@@ -12,8 +12,8 @@ import pytest
 from dualblade.errors import ConfigurationError, StorageError
 from experiments.io_paths.io_run import check_mode, read_cell
 from experiments.io_paths.io_target import IoTarget
+from experiments.points.any_point import from_config
 from experiments.points.io_point import IoPoint, available
-from experiments.points.kinds import from_config
 from experiments.points.sweep import compose_points
 from experiments.processes import fio
 

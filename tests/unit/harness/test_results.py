@@ -13,7 +13,7 @@ from experiments.machine.environment import fingerprint
 from experiments.machine.journal import Journal
 from experiments.points.point import Point
 from experiments.points.sweep import compose_points
-from experiments.results import Record, Results, State
+from experiments.results_folder import ResultsFolder, State, StoredResult
 
 ENVIRONMENT = {
     "code_hash": "abc",
@@ -29,8 +29,8 @@ def point(*overrides: str) -> Point:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Results:
-    return Results(tmp_path / "results")
+def results(tmp_path: Path) -> ResultsFolder:
+    return ResultsFolder(tmp_path / "results")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal.json")
 
 
-def put(results: Results, experiment: str, of: Point, status: str = "done", **environment: Any) -> Path:
+def put(results: ResultsFolder, experiment: str, of: Point, status: str = "done", **environment: Any) -> Path:
     folder = results.folder(experiment, of)
     folder.mkdir(parents=True)
     content = {**ENVIRONMENT, "config_hash": of.config_hash, **environment}
@@ -47,20 +47,20 @@ def put(results: Results, experiment: str, of: Point, status: str = "done", **en
     return folder
 
 
-def found(results: Results, of: Point) -> Record:
+def found(results: ResultsFolder, of: Point) -> StoredResult:
     record = results.find(of)
     assert record is not None
     return record
 
 
-def test_a_point_has_the_result_that_another_sweep_made(results: Results) -> None:
+def test_a_point_has_the_result_that_another_sweep_made(results: ResultsFolder) -> None:
     folder = put(results, "e2e_latency", point())
     assert found(results, point()).folder == folder
     assert results.find(point("repetition=1")) is None
     assert results.find(point("memory_gb=5")) is None
 
 
-def test_a_result_that_is_done_comes_before_one_that_failed(results: Results) -> None:
+def test_a_result_that_is_done_comes_before_one_that_failed(results: ResultsFolder) -> None:
     put(results, "a_sweep", point(), status="failed")
     folder = put(results, "b_sweep", point())
     assert found(results, point()).folder == folder
@@ -77,13 +77,13 @@ def test_a_result_that_is_done_comes_before_one_that_failed(results: Results) ->
     ],
 )
 def test_a_result_is_stale_when_engine_kernel_or_device_changed(
-    results: Results, change: dict[str, Any], state: State
+    results: ResultsFolder, change: dict[str, Any], state: State
 ) -> None:
     put(results, "sweep", point(), **change)
     assert found(results, point()).state(fingerprint(ENVIRONMENT)) is state
 
 
-def test_a_failed_result_stays_failed_whatever_changed(results: Results) -> None:
+def test_a_failed_result_stays_failed_whatever_changed(results: ResultsFolder) -> None:
     put(results, "sweep", point(), status="failed", kernel="6.9")
     assert found(results, point()).state(fingerprint(ENVIRONMENT)) is State.FAILED
 
@@ -92,7 +92,7 @@ def test_a_failed_result_stays_failed_whatever_changed(results: Results) -> None
 @pytest.mark.parametrize(
     "content", ['{"status": ', "[]", "3", "null", '"done"', "\xff", '{"a":' * 100_000], ids=range(7)
 )
-def test_a_damaged_result_is_none_and_the_others_are_found(results: Results, damaged: str, content: str) -> None:
+def test_a_damaged_result_is_none_and_the_others_are_found(results: ResultsFolder, damaged: str, content: str) -> None:
     sound = put(results, "b_sweep", point())
     folder = put(results, "a_sweep", point())
     (folder / damaged).write_text(content, encoding="latin-1")
@@ -101,17 +101,17 @@ def test_a_damaged_result_is_none_and_the_others_are_found(results: Results, dam
 
 
 @pytest.mark.parametrize("section", ["storage", "guest", "harness_s"])
-def test_a_section_that_is_none_is_damage(results: Results, section: str) -> None:
+def test_a_section_that_is_none_is_damage(results: ResultsFolder, section: str) -> None:
     put(results, "sweep", point(), **{section: []})
     assert results.find(point()) is None
 
 
-def test_a_result_of_another_configuration_under_the_same_name_is_none(results: Results) -> None:
+def test_a_result_of_another_configuration_under_the_same_name_is_none(results: ResultsFolder) -> None:
     put(results, "sweep", point(), config_hash="another")
     assert results.find(point()) is None
 
 
-def test_a_result_is_nowhere_before_it_is_whole(results: Results, journal: Journal) -> None:
+def test_a_result_is_nowhere_before_it_is_whole(results: ResultsFolder, journal: Journal) -> None:
     with results.workspace("sweep", point(), journal) as workspace:
         workspace.write_json("environment.json", {**ENVIRONMENT, "config_hash": point().config_hash})
         workspace.write_json("result.json", {"status": "done"})
@@ -121,14 +121,14 @@ def test_a_result_is_nowhere_before_it_is_whole(results: Results, journal: Journ
     assert found(results, point()).folder == results.folder("sweep", point())
 
 
-def test_what_is_not_published_is_gone(results: Results, journal: Journal) -> None:
+def test_what_is_not_published_is_gone(results: ResultsFolder, journal: Journal) -> None:
     with pytest.raises(KeyboardInterrupt), results.workspace("sweep", point(), journal) as workspace:
         workspace.write_config({"scale": 8})
         raise KeyboardInterrupt
     assert not [path for path in results.root.rglob("*") if path.is_file()]
 
 
-def test_a_new_result_takes_the_place_of_the_old_one(results: Results, journal: Journal) -> None:
+def test_a_new_result_takes_the_place_of_the_old_one(results: ResultsFolder, journal: Journal) -> None:
     old = put(results, "sweep", point(), status="failed")
     (old / "engine.log").write_text("of the old one")
     with results.workspace("sweep", point(), journal) as workspace:

@@ -11,16 +11,16 @@ from experiments import status
 from experiments.machine.environment import FINGERPRINT, current_fingerprint
 from experiments.points.point import Point
 from experiments.points.sweep import compose_points
-from experiments.results import Results
+from experiments.results_folder import ResultsFolder
 
 SWEEP = ["variant=baseline", "memory_gb=2,3,4,5,6"]
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ResultsFolder:
     """Of five points two done, one stale, one failed, one not measured; in the current folder, as a user has it."""
     monkeypatch.chdir(tmp_path)
-    results = Results(Path("results"))
+    results = ResultsFolder(Path("results"))
     points = [Point.from_config(config) for config in compose_points(SWEEP)]
     for point, kernel, state in zip(
         points, [None, None, "1.0", None], ["done", "done", "done", "failed"], strict=False
@@ -29,7 +29,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Results:
     return results
 
 
-def put(results: Results, point: Point, kernel: str | None, state: str) -> None:
+def put(results: ResultsFolder, point: Point, kernel: str | None, state: str) -> None:
     current = current_fingerprint(Path.cwd())
     environment = {name: current[name] for name in FINGERPRINT}
     environment |= {"storage": storage(), "config_hash": point.config_hash, "harness_s": {"total": 60}}

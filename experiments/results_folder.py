@@ -1,4 +1,4 @@
-"""The results folder: every path in it, and what state a point is in. Complete results only: renamed into place."""
+"""The results folder: finds the result of a point, and puts a new one in its place when it is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 
 from experiments.machine.environment import fingerprint
 from experiments.machine.journal import Journal
-from experiments.points.kinds import AnyPoint
+from experiments.points.any_point import AnyPoint
 
 CONFIG = "config.yaml"
 ENVIRONMENT = "environment.json"
@@ -25,7 +25,7 @@ ENGINE_LOG = "engine.log"
 
 
 class State(Enum):
-    """Of a point, as the results folder shows it."""
+    """State of a point, as the results folder shows it."""
 
     TO_DO = "to do"
     DONE = "done"
@@ -34,7 +34,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Record:
+class StoredResult:
     """One result on disk."""
 
     folder: Path
@@ -42,8 +42,8 @@ class Record:
     result: Mapping[str, Any]
 
     @classmethod
-    def load(cls, folder: Path) -> Record | None:
-        """None for a folder that holds no readable result: it will be measured again."""
+    def load(cls, folder: Path) -> StoredResult | None:
+        """Read a run's folder; None if a file is missing or damaged, so that the point is measured again."""
         try:
             environment, result = _read(folder / ENVIRONMENT), _read(folder / RESULT)
         except (OSError, ValueError, RecursionError):
@@ -59,14 +59,14 @@ class Record:
         return float(self.environment.get("harness_s", {}).get("total", 0.0))
 
     def state(self, current: Mapping[str, Any]) -> State:
-        """`current` is the fingerprint that a new run would have."""
+        """The state, given the fingerprint that a new run would have now."""
         if self.failed:
             return State.FAILED
         return State.DONE if fingerprint(self.environment) == current else State.STALE
 
 
-class Results:
-    """A folder `<experiment>/<point>/rep-N`."""
+class ResultsFolder:
+    """Results in folders `<experiment>/<point>/rep-N`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -74,22 +74,25 @@ class Results:
     def folder(self, experiment: str, point: AnyPoint) -> Path:
         return self.root / experiment / point.name / f"rep-{point.repetition}"
 
-    def find(self, point: AnyPoint) -> Record | None:
-        """The point's result, whichever experiment measured it: sweeps share points. One that is done comes first."""
+    def find(self, point: AnyPoint) -> StoredResult | None:
+        """Find the point's result in any experiment, since sweeps share points.
+
+        A complete result comes before a failed one.
+        """
         folders = sorted(self.root.glob(f"*/{point.name}/rep-{point.repetition}"))
-        records = [record for folder in folders if (record := Record.load(folder))]
+        records = [record for folder in folders if (record := StoredResult.load(folder))]
         records = [record for record in records if record.environment.get("config_hash") == point.config_hash]
         return min(records, key=lambda record: record.failed, default=None)
 
-    def records(self) -> Iterator[Record]:
-        """Everything that is there."""
+    def records(self) -> Iterator[StoredResult]:
+        """Read every result in the folder."""
         for folder in sorted(self.root.glob("[!.]*/*/rep-*")):
-            if record := Record.load(folder):
+            if record := StoredResult.load(folder):
                 yield record
 
     @contextlib.contextmanager
     def workspace(self, experiment: str, point: AnyPoint, journal: Journal) -> Iterator[Workspace]:
-        """A hidden folder beside the result's place; what is not published by the end is gone."""
+        """Make a hidden folder beside the result's place. It is removed at the end, with all that was not published."""
         target = self.folder(experiment, point)
         hidden = target.with_name(f".{target.name}.{os.getpid()}")
         with journal.undo("remove_tree", str(hidden.absolute())):
@@ -100,7 +103,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A result in the making: written in `folder`, then moved to `target`."""
+    """An unfinished result: written in `folder`, then moved to `target`; an older one moves to `replaced`."""
 
     folder: Path
     replaced: Path
@@ -113,22 +116,24 @@ class Workspace:
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n")
 
     def read_result(self) -> dict[str, Any] | None:
-        """What the engine wrote, if it came that far."""
+        """Read what the engine wrote; None if it ended before."""
         try:
             return _read(self.folder / RESULT)
         except (FileNotFoundError, ValueError):
             return None
 
     def publish(self) -> None:
-        """Put the result in its place, for an older one if there is one; killed in between, neither is there."""
+        """Move the result to its place, and an older one away. A kill between the two moves loses both."""
         with contextlib.suppress(FileNotFoundError):
             self.target.rename(self.replaced)
         self.folder.rename(self.target)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Raises:
-    OSError, ValueError, RecursionError: it is missing, damaged, or nested without end.
+    """Read a JSON file that holds a mapping.
+
+    Raises:
+        OSError, ValueError, RecursionError: it is missing, damaged, or nested too deeply.
     """
     content = json.loads(path.read_text())
     if not isinstance(content, dict):
@@ -137,7 +142,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _is_sound(environment: Mapping[str, Any]) -> bool:
-    """Whether what is looked into is what it should be."""
+    """Whether the sections that are read have the right types."""
     sections = {name: environment.get(name, {}) for name in ("storage", "guest", "harness_s")}
     if not all(isinstance(section, dict) for section in sections.values()):
         return False

@@ -1,4 +1,4 @@
-"""What can be measured: a run of the engine, or an I/O path by itself."""
+"""AnyPoint: a run of the engine, or an I/O path measured by fio alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ AnyPoint: TypeAlias = Point | IoPoint
 
 
 def from_config(config: Mapping[str, Any]) -> AnyPoint:
-    """The point that a composed configuration describes: with a section `io` it is an I/O path.
+    """Return the point of a composed configuration; one with a section `io` measures an I/O path.
 
     Raises:
-        ConfigurationError: a value that no run can use.
+        ConfigurationError: a value cannot be used.
     """
     return IoPoint.from_config(config) if config.get("io") else Point.from_config(config)
