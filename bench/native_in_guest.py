@@ -87,7 +87,7 @@ class Blocks:
         command = [
             "fio",
             "--name=bench",
-            f"--filename={self.target.describe()['character_device']}",
+            f"--filename={self.target.device_facts()['character_device']}",
             "--ioengine=io_uring_cmd",
             "--cmd_type=nvme",
             f"--rw={op}",

@@ -212,7 +212,7 @@ class NvmeDirect:
             "iopoll": self._storage.iopoll,
             "pace": dataclasses.asdict(self._storage.pace) if self._storage.pace else None,
             "resident_bytes_after": self.target.resident_bytes(),
-            "device": self.target.describe(),
+            "device": self.target.device_facts(),
         }
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ from dualblade.geometry import TensorId
 from dualblade.plan.extents import bind
 from dualblade.plan.residency import knob_bytes, plan_residency
 from dualblade.targets.block import BlockTarget
-from dualblade.targets.claim import Claim
-from dualblade.targets.open import check_folder
+from dualblade.targets.claim import BlockClaim
+from dualblade.targets.file import check_folder
 
 _FREE = "  free: nothing mounted, swapped to, stacked or stored on it, and no other run uses these blocks"
 
@@ -62,7 +62,7 @@ def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: s
 
 
 def _nvme(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
-    claim = Claim(storage)
+    claim = BlockClaim(storage)
     try:
         blocks, controller = claim.first_blocks(size_bytes), claim.identity.controller
         most_bytes = min(chunk_bytes, claim.identity.most_chunk_bytes)

@@ -1,4 +1,4 @@
-"""A block device as the direct path's target: the one the configuration names by serial, with nothing on it."""
+"""A block device as the direct path's target: named by its serial, and with nothing on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dualblade.errors import ConfigurationError, StorageError
 from dualblade.linux import ownership
 from dualblade.linux.direct_io import check_direct, is_direct
 from dualblade.linux.page_residency import resident_bytes
-from dualblade.targets.deallocation import Deallocation
+from dualblade.targets.base import Deallocation
 
 # linux/fs.h
 _BLKDISCARD = 0x1277
@@ -22,7 +22,7 @@ _BLKSSZGET = 0x1268
 
 
 class BlockTarget:
-    """A block device that the configuration names by serial, with nothing on it, opened exclusively."""
+    """A block device that the configuration names by its serial, with nothing on it, opened exclusively."""
 
     backend = "block"
     namespace_id = 0
@@ -46,7 +46,7 @@ class BlockTarget:
             ownership.refuse_signature(self._path)
             self._check_size(storage.lba_bytes)
             check_direct(self.fd, str(self), storage.lba_bytes)
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the search for signatures read
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)  # pages of the signature search
         except BaseException:
             os.close(self.fd)
             raise
@@ -75,7 +75,7 @@ class BlockTarget:
     def resident_bytes(self) -> int:
         return resident_bytes(self.fd, sum(self._range))
 
-    def describe(self) -> None:
+    def device_facts(self) -> None:
         return None
 
     def close(self, *, in_doubt: bool = False) -> None:
@@ -86,7 +86,7 @@ class BlockTarget:
             self.release()
 
     def release(self) -> None:
-        """Let go of the device as it is, for whoever has written nothing to it; safe to call twice."""
+        """Close the device without a discard, for a caller that wrote nothing; safe to call twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -102,7 +102,7 @@ class BlockTarget:
 
 
 def _check_serial(path: Path, serial: str) -> None:
-    """The device must be the one the user means: names like nvme0n1 change between boots, serials do not."""
+    """Check that this is the device that the user means: a name like nvme0n1 may change at boot, a serial does not."""
     found = device_serial(path)
     if found != serial:
         raise StorageError(
@@ -111,7 +111,7 @@ def _check_serial(path: Path, serial: str) -> None:
 
 
 def device_serial(path: Path) -> str | None:
-    """Serial of a whole disk as sysfs shows it; a loop device is identified by its backing file."""
+    """Return the serial of a whole disk from sysfs; for a loop device, its backing file."""
     sysfs = Path(f"/sys/dev/block/{ownership.device_number(path)}")
     for attribute in ("serial", "device/serial", "device/wwid", "loop/backing_file"):
         try:

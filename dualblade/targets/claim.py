@@ -1,4 +1,4 @@
-"""A run's claim to blocks of an NVMe namespace: checked, held exclusively, cleared of what a killed run left there."""
+"""A run's claim to blocks of an NVMe namespace: checked, held exclusively, and cleared after killed runs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dualblade.linux import nvme_command, ownership
 from dualblade.linux.nvme_namespace import Identity, Queue, find
 from dualblade.linux.page_residency import resident_bytes
 from dualblade.targets import leftovers
-from dualblade.targets.deallocation import Deallocation
+from dualblade.targets.base import Deallocation
 
-_MAX_CHECKS = 64  # commands that read deallocated blocks back, spread evenly
-# drivers/nvme/host/ioctl.c polled the request's bio, which another ring's poll may have ended, until Linux 6.5.
+_MAX_CHECKS = 64  # commands that read deallocated blocks back, evenly spread
+# Until Linux 6.5, drivers/nvme/host/ioctl.c polled the request's bio, which another ring's poll may have ended.
 _POLLS_SAFELY_SINCE = (6, 5)
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """Major and minor number of a release such as 6.1.0-57-amd64."""
+    """Parse major and minor number of a release such as 6.1.0-57-amd64."""
     major, minor = re.findall(r"\d+", release)[:2]
     return int(major), int(minor)
 
 
 def check_polling(queue: Queue, device: str, release: str) -> None:
-    """Raise, with the cure, where the completions of native commands cannot be polled for, or not safely.
+    """Refuse to poll for completions of native commands where that is impossible or unsafe.
 
     Raises:
-        ConfigurationError: the device has no queue for that, or the kernel is too old.
+        ConfigurationError: the device has no queue for polling, or the kernel is too old.
     """
     if not queue.polls:
         raise ConfigurationError(
@@ -48,12 +48,14 @@ def check_polling(queue: Queue, device: str, release: str) -> None:
         )
 
 
-class Claim:
-    """Blocks `blocks` of the namespace that the configuration names, ours alone until `close`."""
+class BlockClaim:
+    """The `blocks` of the configured namespace, held exclusively until `close`."""
 
     def __init__(self, storage: StorageConfig) -> None:
-        """Raises:
-        StorageError, ConfigurationError: the blocks are not clearly ours; nothing was written.
+        """Check and take the blocks.
+
+        Raises:
+            StorageError, ConfigurationError: the blocks are not clearly ours; nothing was written.
         """
         serial = _require_named(storage)
         self.namespace = find(serial, storage.namespace)
@@ -64,7 +66,7 @@ class Claim:
             self.identity = Identity.of(self.namespace, self.fd)
             self._check_format(storage)
             self.device, self._owned = self._resolve(storage.partition)
-            self.blocks = _asked(storage, self._owned)
+            self.blocks = _granted(storage, self._owned)
             ownership.refuse_outside(self.blocks, self._owned, str(self.device))
             self._take()
         except BaseException:
@@ -96,7 +98,7 @@ class Claim:
             check_polling(self.identity.queue, str(self), platform.release())
 
     def _resolve(self, number: int | None) -> tuple[Path, range]:
-        """The block device that stands for what was named, and its blocks of the namespace."""
+        """Return the block device of the namespace or of a partition, and its blocks of the namespace."""
         if number is None:
             return self.namespace.block_device, range(self.identity.format.n_blocks)
         partitions = self.namespace.partitions(self.identity.format.lba_bytes)
@@ -107,7 +109,7 @@ class Claim:
         raise StorageError(f"{self} has no partition {number}; it has {numbers}: check storage.partition")
 
     def _take(self) -> None:
-        """Refuse what is in use, then hold it, and only then look for what is on it."""
+        """Refuse blocks in use, then lock them, and only then search them for data."""
         partitions = self.namespace.partitions(self.identity.format.lba_bytes)
         parts = [partition.device for partition in partitions] if self._whole else []
         ownership.refuse_users(self.device, parts)
@@ -116,17 +118,17 @@ class Claim:
             ownership.refuse_partition_table(self.device, parts)
         self._exclusive_fd = ownership.open_exclusive(self.device)
         ownership.refuse_signature(self.device)
-        os.posix_fadvise(self._exclusive_fd, 0, 0, os.POSIX_FADV_DONTNEED)  # what the search for signatures read
+        os.posix_fadvise(self._exclusive_fd, 0, 0, os.POSIX_FADV_DONTNEED)  # pages of the signature search
 
     @property
     def _whole(self) -> bool:
         return self.device == self.namespace.block_device
 
     def first_blocks(self, size_bytes: int) -> range:
-        """As many of the claimed blocks as `size_bytes` take.
+        """Return the first claimed blocks that hold `size_bytes`.
 
         Raises:
-            StorageError: there are not so many.
+            StorageError: the claim has fewer blocks.
         """
         lba_bytes = self.identity.format.lba_bytes
         n_blocks = -(-size_bytes // lba_bytes)
@@ -137,28 +139,30 @@ class Claim:
             )
         return self.blocks[:n_blocks]
 
-    def left_behind(self) -> Iterator[tuple[leftovers.Record, range]]:
-        """Records of killed runs about this namespace, and which of their blocks lie in the claim."""
+    def left_behind(self) -> Iterator[tuple[leftovers.LeftoverRecord, range]]:
+        """Return the records of killed runs on this namespace, with the blocks that lie in the claim."""
         for record in leftovers.records(self._records, self.identity.wwid):
             if blocks := record.leftover.within(self.blocks):
                 yield record, blocks
 
     def reclaim(self) -> list[Deallocation]:
-        """Deallocate what killed runs left within the claim; a record goes when all that it names has gone."""
+        """Deallocate blocks that killed runs left in the claim; remove a record when all of its blocks were in it."""
         done = []
-        leftovers.remove_halves(self._records)
+        leftovers.remove_partial_records(self._records)
         for record, blocks in self.left_behind():
             done.append(self.deallocate(blocks))
             if blocks == record.leftover.blocks:
                 record.remove()
         return done
 
-    def remember(self, blocks: range) -> leftovers.Record:
-        """Record that `blocks` are about to be written."""
-        return leftovers.Record.write(self._records, leftovers.Leftover(self.identity.wwid, blocks.start, blocks.stop))
+    def remember(self, blocks: range) -> leftovers.LeftoverRecord:
+        """Write a record that `blocks` are about to be written."""
+        return leftovers.LeftoverRecord.write(
+            self._records, leftovers.Leftover(self.identity.wwid, blocks.start, blocks.stop)
+        )
 
     def deallocate(self, blocks: range) -> Deallocation:
-        """Give blocks of the claim back to the device, and read back whether they are empty.
+        """Deallocate blocks of the claim, and read back whether they are empty.
 
         Raises:
             StorageError: the device refused.
@@ -171,30 +175,30 @@ class Claim:
             part = range(start, min(start + nvme_command.MAX_BLOCKS_PER_RANGE, blocks.stop))
             nvme_command.deallocate(self.fd, self.identity.nsid, [part])
         checked = zero = 0
-        for piece in self._pieces(blocks):
-            with contextlib.suppress(StorageError):  # a block that cannot be read shows nothing
-                data = nvme_command.read(self.fd, self.identity.nsid, piece.start, len(piece), block_format.lba_bytes)
+        for sample in self._samples(blocks):
+            with contextlib.suppress(StorageError):  # a block that cannot be read proves nothing
+                data = nvme_command.read(self.fd, self.identity.nsid, sample.start, len(sample), block_format.lba_bytes)
                 checked += len(data)
                 zero += data.count(0)
         return Deallocation(len(blocks) * block_format.lba_bytes, checked, zero, block_format.reads_zeroes)
 
-    def _pieces(self, blocks: range) -> Iterator[range]:
-        """At most `_MAX_CHECKS` runs of one command's size, the first and the last included."""
-        most = self.identity.most_chunk_bytes // self.identity.format.lba_bytes
-        starts = range(blocks.start, blocks.stop, most)
+    def _samples(self, blocks: range) -> Iterator[range]:
+        """Choose at most `_MAX_CHECKS` parts of one command's size, with the first and the last."""
+        max_blocks = self.identity.most_chunk_bytes // self.identity.format.lba_bytes
+        starts = range(blocks.start, blocks.stop, max_blocks)
         step = max(1, len(starts) / _MAX_CHECKS)
         for index in range(min(len(starts), _MAX_CHECKS)):
             start = starts[int(index * step)] if index < _MAX_CHECKS - 1 else starts[-1]
-            yield range(start, min(start + most, blocks.stop))
+            yield range(start, min(start + max_blocks, blocks.stop))
 
     def resident_bytes(self, blocks: range) -> int:
-        """Bytes of the blocks that lie in the block device's page cache."""
+        """Bytes of the blocks in the block device's page cache."""
         lba_bytes = self.identity.format.lba_bytes
         first_byte = (blocks.start - self._owned.start) * lba_bytes
         return resident_bytes(self._exclusive_fd, len(blocks) * lba_bytes, first_byte)
 
-    def describe(self) -> dict[str, object]:
-        """What the device says about itself, and how the kernel drives it."""
+    def device_facts(self) -> dict[str, object]:
+        """Return what the device and the kernel report about the device, for result.json."""
         identity = self.identity
         return {
             "device": str(self.device),
@@ -208,7 +212,7 @@ class Claim:
         }
 
     def close(self) -> None:
-        """Let go of the device; safe to call twice."""
+        """Close the device; safe to call twice."""
         for fd in (self.fd, self._exclusive_fd):
             if fd >= 0:
                 os.close(fd)
@@ -216,15 +220,15 @@ class Claim:
 
 
 def reclaim(storage: StorageConfig) -> None:
-    """Deallocate what killed runs left where `storage` may write, if that is possible now.
+    """Deallocate blocks that killed runs left where `storage` may write, if that is possible now.
 
-    Where it is not (the device is gone, or still busy with a killed run's commands) the record stays for the next run.
+    If not (the device is gone, or still busy with a killed run's commands), the record stays for the next run.
     """
     records = Path(storage.records or storage.directory)
-    leftovers.remove_halves(records)
+    leftovers.remove_partial_records(records)
     with contextlib.suppress(StorageError, ConfigurationError):
         if leftovers.exist(records):
-            claim = Claim(storage)
+            claim = BlockClaim(storage)
             try:
                 claim.reclaim()
             finally:
@@ -241,8 +245,8 @@ def _require_named(storage: StorageConfig) -> str:
     return storage.serial
 
 
-def _asked(storage: StorageConfig, owned: range) -> range:
-    """The blocks that the configuration grants, counted from the start of the namespace."""
+def _granted(storage: StorageConfig, owned: range) -> range:
+    """Return the blocks that the configuration grants, counted from the start of the namespace."""
     stop = owned.stop if storage.last_lba is None else owned.start + storage.last_lba + 1
     return range(min(owned.start + storage.first_lba, stop), stop)
 

@@ -1,7 +1,7 @@
-"""Blocks that a killed run left written: a small record beside the results names them, the next run gives them back.
+"""Blocks that a killed run left written: a small record beside the results names them for the next run.
 
-The record is on disk before the first write and goes after the blocks were deallocated. What it names is deallocated
-only within the range that the next run has claimed itself: elsewhere somebody may have put something since.
+The record is on disk before the first write, and removed after the blocks were deallocated. The next run deallocates
+only blocks that it has claimed itself: the others may hold somebody's data by now.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from dualblade.errors import StorageError
 
 _PATTERN = ".raw-writes-*.json"
-_HALVES = ".raw-writes-*.partial"
+_PARTIAL = ".raw-writes-*.partial"
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class Leftover:
         return range(self.first_lba, self.end_lba)
 
     def within(self, owned: range) -> range:
-        """Those of its blocks that are ours to deallocate."""
+        """Return the blocks that lie in `owned`, which may be deallocated."""
         return range(max(self.first_lba, owned.start), max(min(self.end_lba, owned.stop), owned.start))
 
 
-class Record:
-    """A leftover on disk, for as long as its blocks are written."""
+class LeftoverRecord:
+    """A leftover on disk; it exists as long as its blocks are written."""
 
     def __init__(self, path: Path, leftover: Leftover) -> None:
         self._path = path
         self.leftover = leftover
 
     @classmethod
-    def write(cls, folder: Path, leftover: Leftover) -> Record:
-        """Make it last before anything is written to the blocks.
+    def write(cls, folder: Path, leftover: Leftover) -> LeftoverRecord:
+        """Write the record durably, before anything is written to the blocks.
 
         Raises:
-            StorageError: the folder takes no file.
+            StorageError: no file can be written in the folder.
         """
         record = cls(folder / f".raw-writes-{uuid.uuid4().hex}.json", leftover)
         partial = record._path.with_suffix(f".{os.getpid()}.partial")
@@ -60,10 +60,10 @@ class Record:
                 file.flush()
                 os.fsync(file.fileno())
             partial.replace(record._path)
-            _make_name_last(folder)
+            _sync_folder(folder)
         except OSError as error:
             raise StorageError(
-                f"cannot write in {folder} what a killed run would leave on the device: {error.strerror}; choose "
+                f"cannot write in {folder} the record of blocks in use on the device: {error.strerror}; choose "
                 "another folder by storage.records"
             ) from None
         return record
@@ -73,29 +73,29 @@ class Record:
 
 
 def exist(folder: Path) -> bool:
-    """Whether a killed run left a record there."""
+    """Whether the folder has a record of a killed run."""
     return any(folder.glob(_PATTERN))
 
 
-def remove_halves(folder: Path) -> None:
-    """Remove what runs left that were killed while they wrote their record: they had not written anything else yet."""
-    for path in folder.glob(_HALVES):
+def remove_partial_records(folder: Path) -> None:
+    """Remove unfinished records of killed runs, which had not written any blocks yet."""
+    for path in folder.glob(_PARTIAL):
         pid = path.name.split(".")[-2]
         if not Path("/proc", pid).exists():
             path.unlink(missing_ok=True)
 
 
-def records(folder: Path, wwid: str) -> Iterator[Record]:
-    """Those about the namespace `wwid`."""
+def records(folder: Path, wwid: str) -> Iterator[LeftoverRecord]:
+    """Read the records about the namespace `wwid`."""
     for path in sorted(folder.glob(_PATTERN)):
         with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-            record = Record(path, Leftover(**json.loads(path.read_text())))
+            record = LeftoverRecord(path, Leftover(**json.loads(path.read_text())))
             if record.leftover.wwid == wwid:
                 yield record
 
 
-def _make_name_last(folder: Path) -> None:
-    """A file's name is its folder's data (fsync(2), notes)."""
+def _sync_folder(folder: Path) -> None:
+    """Make the names of the folder's files durable (fsync(2), notes)."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

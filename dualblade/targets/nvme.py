@@ -6,20 +6,20 @@ import os
 import stat
 
 from dualblade.config.storage import StorageConfig
-from dualblade.targets.claim import Claim
-from dualblade.targets.deallocation import Deallocation
-from dualblade.targets.leftovers import Record
+from dualblade.targets.base import Deallocation
+from dualblade.targets.claim import BlockClaim
+from dualblade.targets.leftovers import LeftoverRecord
 
 
 class NvmeTarget:
-    """The first `size_bytes` of the blocks that the configuration grants; given back to the device at the end."""
+    """The first `size_bytes` of the blocks that the configuration grants; deallocated at the end."""
 
     backend = "nvme"
 
     def __init__(self, storage: StorageConfig, size_bytes: int) -> None:
-        self._claim = Claim(storage)
+        self._claim = BlockClaim(storage)
         self._chunk_bytes = storage.chunk_bytes
-        self._record: Record | None = None
+        self._record: LeftoverRecord | None = None
         self.deallocated: Deallocation | None = None
         try:
             self.blocks = self._claim.first_blocks(size_bytes)
@@ -49,25 +49,25 @@ class NvmeTarget:
         return min(self._chunk_bytes, self._claim.identity.most_chunk_bytes)
 
     def direct(self) -> bool:
-        """Native commands have no page cache to go through; that the descriptor takes them is all there is to see."""
+        """Whether the descriptor takes native commands, which have no page cache to pass."""
         return stat.S_ISCHR(os.fstat(self.fd).st_mode)
 
     def resident_bytes(self) -> int:
         return self._claim.resident_bytes(self.blocks)
 
-    def describe(self) -> dict[str, object]:
-        """What the device says about itself, and the blocks of this run."""
+    def device_facts(self) -> dict[str, object]:
+        """Return what the device reports about itself, and the blocks of this run."""
         return {
-            **self._claim.describe(),
+            **self._claim.device_facts(),
             "first_lba": self.blocks.start,
             "last_lba": self.blocks.stop - 1,
             "reclaimed_bytes": sum(deallocation.bytes for deallocation in self.reclaimed),
         }
 
     def close(self, *, in_doubt: bool = False) -> None:
-        """Deallocate this run's blocks and let go of the device.
+        """Deallocate this run's blocks and close the device.
 
-        With commands `in_doubt`, which may still write, the record stays, and the next run deallocates.
+        With commands `in_doubt`, which may still write, the record stays for the next run, which deallocates.
         """
         if self.fd < 0:
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 from dualblade.config.storage import StorageConfig
 from dualblade.run.dry_run import raw_writes
 from dualblade.targets.block import BlockTarget
-from dualblade.targets.claim import Claim
+from dualblade.targets.claim import BlockClaim
 from dualblade.units import KIB, MIB
 from experiments.io_paths.io_target import FILE, IoTarget, kind, on_device, on_file, on_loop, on_namespace
 from experiments.points.io_point import IoPath, IoPoint
@@ -46,5 +46,5 @@ def planned(path: IoPath, storage: StorageConfig, size_bytes: int) -> IoTarget:
             device.release()
             return on_device(device)
         case "nvme":
-            with contextlib.closing(Claim(storage)) as claim:
+            with contextlib.closing(BlockClaim(storage)) as claim:
                 return on_namespace(path, claim, claim.first_blocks(size_bytes))

@@ -14,7 +14,7 @@ from dualblade.errors import ConfigurationError, StorageError
 from dualblade.linux.mounts import mount_of, read_mounts
 from dualblade.linux.page_residency import resident_bytes
 from dualblade.targets.block import BlockTarget
-from dualblade.targets.claim import Claim
+from dualblade.targets.claim import BlockClaim
 from dualblade.units import KIB, MIB
 from experiments.machine import loop_device
 from experiments.machine.block_device import BlockDevice, backing_device
@@ -165,7 +165,7 @@ def on_device(device: BlockTarget) -> IoTarget:
     )
 
 
-def on_namespace(path: IoPath, claim: Claim, blocks: range) -> IoTarget:
+def on_namespace(path: IoPath, claim: BlockClaim, blocks: range) -> IoTarget:
     """The claimed blocks, by the block layer or past it."""
     block_device, block_bytes = claim.namespace.block_device, claim.identity.format.lba_bytes
     if path == "block_direct":
@@ -190,12 +190,12 @@ def on_namespace(path: IoPath, claim: Claim, blocks: range) -> IoTarget:
 
 
 @contextlib.contextmanager
-def _claimed(storage: StorageConfig, size_bytes: int) -> Iterator[tuple[Claim, range]]:
+def _claimed(storage: StorageConfig, size_bytes: int) -> Iterator[tuple[BlockClaim, range]]:
     """Blocks of the namespace that the configuration grants, ours alone, and deallocated at the end.
 
     Should this process be killed, the record it keeps has the next claim deallocate them.
     """
-    claim = Claim(storage)
+    claim = BlockClaim(storage)
     try:
         claim.reclaim()
         blocks = claim.first_blocks(size_bytes)

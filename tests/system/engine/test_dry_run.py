@@ -49,7 +49,7 @@ def test_a_folder_that_holds_no_files_is_refused(
         lines(disk_path / "file" / "kv", variant)
     with pytest.raises(StorageError, match="lies on tmpfs, which has no direct I/O; choose a folder on"):
         lines(Path("/dev/shm/kv"), variant)
-    monkeypatch.setattr("dualblade.targets.open._free_bytes", lambda folder: KV_BYTES - 1)
+    monkeypatch.setattr("dualblade.targets.file._free_bytes", lambda folder: KV_BYTES - 1)
     with pytest.raises(StorageError, match=rf"cannot reserve {KV_BYTES:,} bytes in .*: No space .*; free some space"):
         lines(disk_path, variant)
 

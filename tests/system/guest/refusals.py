@@ -18,7 +18,7 @@ from dualblade.config.storage import StorageConfig
 from dualblade.errors import DualBladeError
 from dualblade.linux import ownership
 from dualblade.linux.nvme_namespace import find
-from dualblade.targets.claim import Claim
+from dualblade.targets.claim import BlockClaim
 
 DM_NAME = "dualblade-test"
 
@@ -62,7 +62,7 @@ def refusals(storage: StorageConfig) -> Iterator[tuple[str, Any]]:
 def attempt(storage: StorageConfig, **changes: Any) -> str | None:
     """Why the claim is refused, or None."""
     try:
-        Claim(dataclasses.replace(storage, **changes)).close()
+        BlockClaim(dataclasses.replace(storage, **changes)).close()
     except DualBladeError as error:
         return str(error)
     return None
@@ -82,7 +82,7 @@ def whole_device_unmounted(storage: StorageConfig) -> str | None:
 
 @contextlib.contextmanager
 def held(storage: StorageConfig) -> Iterator[None]:
-    claim = Claim(storage)
+    claim = BlockClaim(storage)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualblade.errors import StorageError
-from dualblade.targets.leftovers import Leftover, Record, exist, records, remove_halves
+from dualblade.targets.leftovers import Leftover, LeftoverRecord, exist, records, remove_partial_records
 
 DEVICE, OTHER = "eui.0025385b71b00c31", "eui.0025385b71b00c32"
 
@@ -22,7 +22,7 @@ def test_a_record_is_there_until_it_is_removed(tmp_path: Path) -> None:
     assert list(records(folder, DEVICE)) == []
     left = [Leftover(DEVICE, 100, 200), Leftover(DEVICE, 300, 301)]
     for leftover in (*left, Leftover(OTHER, 100, 200)):
-        Record.write(folder, leftover)
+        LeftoverRecord.write(folder, leftover)
     found = sorted(records(folder, DEVICE), key=lambda record: record.leftover.first_lba)
     assert [record.leftover for record in found] == left
     for record in found:
@@ -39,7 +39,7 @@ def test_half_a_record_is_no_record_and_goes_with_its_writer(tmp_path: Path) -> 
     halves = [tmp_path / f".raw-writes-1234.{pid}.partial" for pid in (dead.pid, os.getpid())]
     for half in halves:
         half.write_text('{"wwid": "eui.0')
-    remove_halves(tmp_path)
+    remove_partial_records(tmp_path)
     assert [half.exists() for half in halves] == [False, True]
     assert not exist(tmp_path)
     assert list(records(tmp_path, DEVICE)) == []
@@ -55,7 +55,7 @@ def test_what_is_no_record_is_left_alone(tmp_path: Path, content: str) -> None:
 def test_a_folder_that_takes_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"cannot write in .*file.*storage\.records"):
-        Record.write(tmp_path / "file", Leftover(DEVICE, 0, 1))
+        LeftoverRecord.write(tmp_path / "file", Leftover(DEVICE, 0, 1))
 
 
 @given(*(st.integers(0, 50) for _ in range(4)))
