@@ -44,7 +44,7 @@ def device_read_bytes() -> int:
 def main(cgroup: Path, path: Path, ratio: float, buffer_bytes: int) -> None:
     (cgroup / "cgroup.procs").write_text(str(os.getpid()))
     scratch = bytearray(MIB)
-    announced = measure_budget(reserved_bytes=buffer_bytes)
+    before = measure_budget()
     buffer = allocate(buffer_bytes)
     allocated = measure_budget()
     size_bytes = int(allocated.b_pc_bytes * ratio) // MIB * MIB
@@ -55,7 +55,7 @@ def main(cgroup: Path, path: Path, ratio: float, buffer_bytes: int) -> None:
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     device_bytes = [read(file, scratch) for _ in range(3)]
     buffer.close()
-    budgets = {"announced": announced, "allocated": allocated, "dirty": dirty}
+    budgets = {"before": before, "allocated": allocated, "dirty": dirty}
     report = {name: vars(budget) for name, budget in budgets.items()}
     print(json.dumps({**report, "size_bytes": size_bytes, "device_bytes": device_bytes}))
 

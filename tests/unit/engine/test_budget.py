@@ -73,8 +73,8 @@ class Machine:
         self.write(f"{folder}/memory.high", f"{'max' if group.high is None else group.high}\n")
         self.write(f"{folder}/memory.current", f"{group.usage}\n")
 
-    def budget(self, reserved_bytes: int = 0) -> Budget:
-        return measure_budget(reserved_bytes, self.root)
+    def budget(self) -> Budget:
+        return measure_budget(self.root)
 
     def refuse_unless_free(self, needed_bytes: int) -> None:
         refuse_unless_free(needed_bytes, self.root)
@@ -86,8 +86,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def test_without_a_cgroup_the_system_decides(tmp_path: Path) -> None:
-    budget = Machine(tmp_path, available_bytes=300 * MIB).budget(reserved_bytes=100 * MIB)
-    assert budget == Budget(200 * MIB, None, "MemAvailable", 2 * MIB, 100 * MIB, 300 * MIB)
+    budget = Machine(tmp_path, available_bytes=300 * MIB).budget()
+    assert budget == Budget(300 * MIB, None, "MemAvailable", 2 * MIB, 300 * MIB)
 
 
 def test_the_least_room_above_a_process_decides_on_v1(machine: Machine) -> None:
@@ -187,8 +187,8 @@ def test_buffers_that_do_not_fit_are_refused_with_the_numbers(machine: Machine) 
     machine.mount(V1, "/", "/sys/fs/cgroup/memory", "4:memory:/job")
     machine.v1("/sys/fs/cgroup/memory/job", Group(limit=100, anon=30))
     with pytest.raises(BudgetError, match=r"80 bytes .*/job/memory.limit_in_bytes leaves 70; raise that limit by 10"):
-        machine.budget(reserved_bytes=80)
-    assert machine.budget(reserved_bytes=70).b_pc_bytes == 0
+        machine.refuse_unless_free(80)
+    machine.refuse_unless_free(70)
 
 
 def test_only_what_would_be_killed_is_refused(machine: Machine) -> None:
@@ -217,8 +217,8 @@ def cgroups(draw: st.DrawFn) -> MemoryCgroup:
     return MemoryCgroup("limit", draw(st.none() | amounts), usage_bytes, reclaimable_bytes, needed_bytes)
 
 
-def b_pc(groups: list[MemoryCgroup], reserved_bytes: int = 0) -> int:
-    return least_room(groups, AMPLE, 0, reserved_bytes).b_pc_bytes
+def b_pc(groups: list[MemoryCgroup]) -> int:
+    return least_room(groups, AMPLE, 0).b_pc_bytes
 
 
 def charge(groups: list[MemoryCgroup], needed_bytes: int = 0, cached_bytes: int = 0) -> list[MemoryCgroup]:
@@ -246,12 +246,3 @@ def test_a_full_budget_fits_every_limit_and_a_byte_more_does_not(groups: list[Me
 @given(st.lists(cgroups()), amounts)
 def test_page_cache_already_there_changes_nothing(groups: list[MemoryCgroup], cached_bytes: int) -> None:
     assert b_pc(charge(groups, cached_bytes=cached_bytes)) == b_pc(groups)
-
-
-@given(st.lists(cgroups(), min_size=1), amounts)
-def test_memory_reserved_counts_like_memory_allocated(groups: list[MemoryCgroup], buffer_bytes: int) -> None:
-    allocated = b_pc(charge(groups, needed_bytes=buffer_bytes))
-    try:
-        assert b_pc(groups, buffer_bytes) in (allocated, AMPLE - buffer_bytes)
-    except BudgetError:
-        assert allocated == 0
