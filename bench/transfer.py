@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from dualblade.config.run import RunConfig
-from dualblade.paths.direct import Finish, NvmeDirect
+from dualblade.paths.base import FinishIo, Worker
+from dualblade.paths.direct import NvmeDirect
 from dualblade.paths.pinned import PinnedBuffer, PinnedState, pinned_state
 from dualblade.paths.ring import Op
 
@@ -23,8 +24,9 @@ class DirectTransfer:
         storage = dataclasses.replace(config.storage, directory=str(directory))
         # The prompt's rows only: what was never written is read as zeros, without the device, which would favour fio.
         self._geometry = dataclasses.replace(config.geometry(), capacity_tokens=config.workload.prompt_tokens)
-        self._path = NvmeDirect(self._geometry, range(self._geometry.n_layers), storage, [storage.queue_depth])
-        self._buffers = [PinnedBuffer(self._geometry.largest_tensor_bytes) for _ in range(2)]
+        # Two buffers of one thread, whose number is 0: the next tensor is queued before the last one has ended.
+        self._workers = [Worker(0, PinnedBuffer(self._geometry.largest_tensor_bytes)) for _ in range(2)]
+        self._path = NvmeDirect(self._geometry, range(self._geometry.n_layers), storage, self._workers[:1])
 
     @property
     def size_bytes(self) -> int:
@@ -37,18 +39,18 @@ class DirectTransfer:
 
     @property
     def buffers(self) -> PinnedState:
-        return pinned_state(self._buffers)
+        return pinned_state([worker.buffer for worker in self._workers])
 
     def rate_gb_per_s(self, op: Op, passes: int) -> float:
         """Move every tensor `passes` times; the commands of the next one follow those of the last without a gap."""
         start = self._path.start_read if op == "read" else self._path.start_write
         rows = range(self._geometry.capacity_tokens)
         tensors = list(self._geometry.tensors) * passes
-        begun: deque[Finish] = deque()
+        begun: deque[FinishIo] = deque()
         start_s = time.perf_counter()
-        for tensor, buffer in zip(tensors, itertools.cycle(self._buffers), strict=False):
-            begun.append(start(tensor, rows, buffer, 0))
-            if len(begun) == len(self._buffers):
+        for tensor, worker in zip(tensors, itertools.cycle(self._workers), strict=False):
+            begun.append(start(tensor, rows, worker))
+            if len(begun) == len(self._workers):
                 begun.popleft()()
         while begun:
             begun.popleft()()

@@ -1,6 +1,6 @@
 """DUAL-BLADE: an LLM's KV cache on NVMe, split between the page cache and a path around the kernel's file system.
 
-The public names load on first use, so that importing `dualblade.config` alone stays light.
+The public names load on first use, so that `import dualblade.config` alone stays fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Intake: whether what a caller brings to a store, or asks of it, is what the store was made for."""
+"""Checks of a caller's arguments: do they fit the store?"""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from dualblade.config.sections import require
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry, TensorId
 
-NamedTokens = tuple[TensorId, torch.Tensor]
-
 
 def check_layer(geometry: KVGeometry, layer: int) -> None:
-    """Refuse a layer that there is not.
+    """Refuse a layer that the cache does not have.
 
     Raises:
-        ConfigurationError: with those that there are.
+        ConfigurationError: with the layers that it has.
     """
     if not 0 <= layer < geometry.n_layers:
         raise ConfigurationError(
@@ -26,7 +24,7 @@ def check_layer(geometry: KVGeometry, layer: int) -> None:
 
 
 def next_rows(geometry: KVGeometry, length_tokens: int, n_tokens: int) -> range:
-    """Rows that a layer's next tokens will take, behind the `length_tokens` that it has.
+    """Return the rows of a layer's next tokens, after the `length_tokens` that it has.
 
     Raises:
         ConfigurationError: more tokens than the cache was made for.
@@ -40,8 +38,8 @@ def next_rows(geometry: KVGeometry, length_tokens: int, n_tokens: int) -> range:
     return rows
 
 
-def check_fetch(geometry: KVGeometry, layer: int, lengths_tokens: Sequence[int], room_tokens: int) -> None:
-    """Refuse to fetch what is not there, or with room for what cannot be added; every layer has its length.
+def check_fetch(geometry: KVGeometry, layer: int, lengths_tokens: Sequence[int], room_tokens: int) -> range:
+    """Return the rows that a fetch reads; refuse one without tokens, or with more room than the cache has.
 
     Raises:
         ConfigurationError: no such layer, no tokens, or more than the cache was made for.
@@ -49,51 +47,50 @@ def check_fetch(geometry: KVGeometry, layer: int, lengths_tokens: Sequence[int],
     check_layer(geometry, layer)
     require(room_tokens >= 0, f"room_tokens={room_tokens}", "0 or more")
     next_rows(geometry, lengths_tokens[layer], room_tokens)
-    if not geometry.visible_rows(layer, lengths_tokens[layer]):
+    rows = geometry.visible_rows(layer, lengths_tokens[layer])
+    if not rows:
         raise ConfigurationError(f"layer {layer} has no tokens to fetch; append some first")
+    return rows
 
 
-def check_tokens(
-    geometry: KVGeometry, device: torch.device, layer: int, k: torch.Tensor, v: torch.Tensor
-) -> tuple[NamedTokens, NamedTokens]:
-    """K and V of a layer's next tokens, `[T, B, H, D]` each, with their names.
+def check_append(
+    geometry: KVGeometry,
+    device: torch.device,
+    layer: int,
+    lengths_tokens: Sequence[int],
+    k: torch.Tensor,
+    v: torch.Tensor,
+) -> range:
+    """Return the rows of a layer's next tokens, K and V `[T, B, H, D]` each.
 
     Raises:
-        ConfigurationError: they are not what the store was made for, do not go together, or are none.
+        ConfigurationError: they do not fit the store, differ in length, are empty, or are more than there is room for.
     """
     check_layer(geometry, layer)
-    tokens = (TensorId(layer, "k"), k), (TensorId(layer, "v"), v)
-    for tensor, rows in tokens:
+    for tensor, rows in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
         check_memory(geometry, device, tensor, rows)
-        _check_shape(geometry, tensor, rows)
-    if k.shape[0] != v.shape[0]:
+        expected, shape = geometry.tensors[tensor].row_shape, rows.shape
+        if shape[1:] != expected or not shape[0]:
+            raise ConfigurationError(
+                f"{tensor} comes as {list(shape)}; give [T, {', '.join(map(str, expected))}], T tokens, one or more"
+            )
+    if len(k) != len(v):
         raise ConfigurationError(
             f"layer {layer} comes with {len(k)} tokens of K and {len(v)} of V; give as many of both"
         )
-    return tokens
+    return next_rows(geometry, lengths_tokens[layer], len(k))
 
 
 def check_memory(geometry: KVGeometry, device: torch.device, tensor: TensorId, rows: torch.Tensor) -> None:
-    """Refuse tokens of another dtype, or on another device; "cuda" without a number means any.
+    """Refuse tokens of another dtype or on another device; "cuda" without a number means any.
 
     Raises:
-        ConfigurationError: with both.
+        ConfigurationError: with both dtypes and devices.
     """
-    if rows.dtype is not getattr(torch, geometry.dtype) or not _same_device(rows.device, device):
+    on_device = rows.device == device or (rows.device.type == device.type and device.index is None)
+    if rows.dtype is not getattr(torch, geometry.dtype) or not on_device:
         dtype = str(rows.dtype).removeprefix("torch.")
         raise ConfigurationError(
             f"{tensor} comes as {dtype} on {rows.device} and the cache holds {geometry.dtype} on {device}; "
             "keep all layers in one dtype on one device, and make a new cache after changing it"
-        )
-
-
-def _same_device(given: torch.device, expected: torch.device) -> bool:
-    return given == expected or (given.type == expected.type and expected.index is None)
-
-
-def _check_shape(geometry: KVGeometry, tensor: TensorId, rows: torch.Tensor) -> None:
-    expected, shape = geometry.tensors[tensor].row_shape, rows.shape
-    if shape[1:] != expected or not shape[0]:
-        raise ConfigurationError(
-            f"{tensor} comes as {list(shape)}; give [T, {', '.join(map(str, expected))}], T tokens, one or more"
         )

@@ -1,8 +1,8 @@
-"""Errors: every message names the cause, the value that was met, and the cure."""
+"""Errors: every message names the cause, the value found, and the cure."""
 
 
 class DualBladeError(Exception):
-    """Root of everything this package raises on purpose; its text is one sentence meant for the user."""
+    """Base class of all errors of this package; the text is one sentence for the user."""
 
 
 class ConfigurationError(DualBladeError):
@@ -10,12 +10,12 @@ class ConfigurationError(DualBladeError):
 
 
 class BudgetError(DualBladeError):
-    """The memory that a run needs is not there."""
+    """A run does not get the memory that it needs."""
 
 
 class StorageError(DualBladeError):
-    """A device, a file system or a transfer did not do what was asked of it."""
+    """A device, a file system or a transfer failed."""
 
 
 class IntegrityError(DualBladeError):
-    """Data read back is not the data that was written."""
+    """Data read back differs from the data that was written."""

@@ -104,7 +104,7 @@ class KVGeometry:
         layer = LayerShape(n_kv_heads, head_dim, head_dim)
         return cls((layer,) * n_layers, batch_size, capacity_tokens, dtype)
 
-    @property
+    @cached_property
     def n_layers(self) -> int:
         return len(self.layers)
 

@@ -11,7 +11,6 @@ import torch
 from dualblade.config.run import RunConfig
 from dualblade.geometry import TensorId
 from dualblade.model.roofline import compute_time
-from dualblade.paths.base import Moment
 from dualblade.record.phases import PhaseTimes
 from dualblade.store import KVStore
 
@@ -60,7 +59,7 @@ class Replay:
 
     def decode(self, iteration: int) -> None:
         """Read every layer's tokens and add one, as a decode step of the model does; the last one ends on its path."""
-        self._store.moment = Moment("decode", iteration)
+        self._store.begin("decode", iteration)
         for layer in range(self._store.geometry.n_layers):
             self._store.fetch(layer, room_tokens=1)
             k, v = self._prompt(layer)

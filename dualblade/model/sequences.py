@@ -14,7 +14,6 @@ from dualblade.checks import check_memory
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import TensorId
 from dualblade.model.lanes import Lanes
-from dualblade.paths.base import Moment
 from dualblade.store import KVStore
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
@@ -97,9 +96,9 @@ class Sequences:
         """
         if self.length() >= self._prompt_tokens and (n_tokens == 1 or self.speculative):
             self._iteration += 1
-            store.moment = Moment("decode", self._iteration)
+            store.begin("decode", self._iteration)
         else:
-            store.moment = Moment(more_prompt=self.length() + n_tokens < self._prompt_tokens)
+            store.begin("prefill", more_prompt=self.length() + n_tokens < self._prompt_tokens)
 
     @_outside_inference_mode
     def crop(self, length_tokens: int) -> None:

@@ -1,4 +1,4 @@
-"""The ways of a tensor's rows between pinned memory and storage: through the page cache, and around it.
+"""Paths for a tensor's rows between pinned memory and storage: through the page cache, and around it.
 
-A path moves bytes and counts them. When it is asked to, and by which thread, is decided in `pipeline`.
+A path moves bytes and counts them. `pipeline` decides when it does so and in which thread.
 """

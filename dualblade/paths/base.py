@@ -1,10 +1,10 @@
-"""What is moved: some rows of one tensor, at one moment of the generation, by one path between memory and storage."""
+"""What a transfer is, and what the paths between memory and storage have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
@@ -13,27 +13,55 @@ from dualblade.linux.fiemap import Placement
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.plan.extents import Piece
 
-Finish = Callable[[], None]  # waits for what was queued, and raises what went wrong with it
+Phase = Literal["prefill", "decode"]
 
 
-class Path(Protocol):
-    """One way from the pinned buffer to storage and back; a tensor is written by one thread at a time."""
+class DeviceBytes(NamedTuple):
+    """Bytes that the device has read and written for a transfer."""
+
+    read: int = 0
+    written: int = 0
+
+
+FinishIo = Callable[[], DeviceBytes]  # waits for a queued transfer, and raises its error
+
+
+@dataclass(frozen=True, eq=False)
+class Worker:
+    """One thread that transfers: its number, by which a path finds its ring, and the pinned buffer that it uses.
+
+    `max_depth`: the buffer holds that many commands in flight, each in a part of its own. `piece_bytes`: the buffer
+    is divided into pieces, and each transfer moves one of them. With neither, a transfer has the whole buffer.
+    """
+
+    number: int
+    buffer: PinnedBuffer
+    max_depth: int | None = None
+    piece_bytes: int | None = None
+
+    def depth(self, queue_depth: int) -> int:
+        """Commands that the worker's ring keeps in flight on storage with this queue depth."""
+        return min(queue_depth, self.max_depth or queue_depth)
+
+    def stride_bytes(self, depth: int) -> int:
+        """Distance between the places in the buffer where transfers of a ring of this depth begin."""
+        return self.piece_bytes or self.buffer.size_bytes // (depth if self.max_depth else 1)
+
+
+class KVPath(Protocol):
+    """One way between pinned buffers and storage; only one thread at a time may write to a tensor."""
 
     name: str
 
     def lead_bytes(self, tensor: TensorId, first_row: int) -> int:
-        """Where in the buffer row `first_row` must lie."""
+        """Offset in the buffer at which row `first_row` must lie."""
         ...
 
-    def write(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+    def write(self, tensor: TensorId, rows: range, worker: Worker) -> DeviceBytes: ...
 
-    def read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> None: ...
+    def read(self, tensor: TensorId, rows: range, worker: Worker) -> DeviceBytes: ...
 
-    def crop(self, tensor: TensorId, n_rows: int, buffer: PinnedBuffer, thread: int) -> None: ...
-
-    def device_bytes(self, thread: int) -> tuple[int, int]:
-        """Bytes that storage has read and written so far for this thread, which is the one that asks."""
-        ...
+    def crop(self, tensor: TensorId, n_rows: int, worker: Worker) -> None: ...
 
     def io_mode(self) -> dict[str, object]: ...
 
@@ -45,48 +73,46 @@ class Path(Protocol):
 
 
 @runtime_checkable
-class Queueing(Path, Protocol):
-    """A path whose reads can be queued behind one another."""
+class QueueingPath(KVPath, Protocol):
+    """A path that can queue a read behind earlier ones."""
 
-    def start_read(self, tensor: TensorId, rows: range, buffer: PinnedBuffer, thread: int) -> Finish: ...
+    def start_read(self, tensor: TensorId, rows: range, worker: Worker) -> FinishIo: ...
 
     def pieces(self, tensor: TensorId, rows: range, piece_bytes: int) -> Iterator[Piece]: ...
 
-    def start_piece(self, piece: Piece, buffer: PinnedBuffer, at_byte: int, thread: int) -> Finish: ...
+    def start_piece(self, piece: Piece, worker: Worker, at_byte: int) -> FinishIo: ...
 
-    def start_mirrored(
-        self, tensor: TensorId, rows: range, buffer: PinnedBuffer, device: torch.Tensor, thread: int
-    ) -> Finish: ...
+    def start_mirrored(self, tensor: TensorId, rows: range, worker: Worker, device: torch.Tensor) -> FinishIo: ...
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When in the generation an operation was submitted: "prefill" 0, or "decode" 1, 2, ...
+    """When an operation was submitted: "prefill" 0, or "decode" 1, 2, ...
 
-    `more_prompt`: the prompt comes in chunks, and this one is not its last.
+    `more_prompt`: the prompt comes in chunks, and this one is not the last.
     """
 
-    phase: str = "prefill"
+    phase: Phase = "prefill"
     iteration: int = 0
     more_prompt: bool = False
 
     def next(self) -> Moment:
-        """Of the forward pass after this one."""
+        """Return the moment of the next forward pass."""
         return self if self.more_prompt else Moment("decode", self.iteration + 1)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage by `path`.
+    """Some rows of one tensor on their way between `device` memory, `[T, B, H, D]`, and storage.
 
-    `wait_for_compute` makes the calling thread's copies follow what the device had been given to do until now. `shared`
-    is the buffer that `device` lies in, where storage can read straight into it.
+    `computed` is the link's mark of what the device had been given to compute; copies over the link come after it.
+    `shared` is the buffer that `device` lies in, where storage can read straight into it.
     """
 
-    path: Path
+    path: KVPath
     tensor: TensorId
     rows: range
     device: torch.Tensor
     moment: Moment
-    wait_for_compute: Callable[[], None]
+    computed: Any
     shared: PinnedBuffer | None = None

@@ -1,4 +1,4 @@
-"""A guard over memory that is mapped from a file: a disk that fails, or a file cut short, does not end the process."""
+"""A guard for memory mapped from a file: a failing disk or a truncated file does not kill the process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dualblade.native._compiled import ffi, lib
 
 
 class FaultGuard:
-    """While its block runs, faults in `size_bytes` of a mapping from `address` on, a page's, are answered with zeros.
+    """While its block runs, a fault in a mapping of `size_bytes` at `address` gives zeros instead of SIGBUS.
 
-    The block sees them from the page that has no data to the end of the mapping.
+    `address` is the start of a page. The zeros reach from the page without data to the end of the mapping.
     """
 
     def __init__(self, address: int, size_bytes: int) -> None:
@@ -18,7 +18,7 @@ class FaultGuard:
 
     @property
     def failed_byte(self) -> int | None:
-        """The first byte of the range that faulted; None: the block saw nothing but the file."""
+        """The first byte of the range that faulted; None if all bytes came from the file."""
         failed_byte: int = self._native.failed_byte
         return None if failed_byte < 0 else failed_byte
 

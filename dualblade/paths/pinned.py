@@ -1,8 +1,8 @@
 """Pinned buffers: page-locked, aligned memory shared by the storage device and the device link (paper, "Co-DMA").
 
-Anonymous private memory in transparent huge pages: physically contiguous memory decides the speed of direct I/O, since
-a device takes only so many segments per request. (Python's default anonymous mmap is shared memory, which is charged
-as page cache and gets no huge pages.)
+They are anonymous private memory in transparent huge pages. A device takes a limited number of segments per request, so
+physically contiguous memory makes direct I/O faster. (Python's default anonymous mmap is shared memory, which is
+charged as page cache and gets no huge pages.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 @dataclass(frozen=True)
 class PinnedState:
-    """What the kernel granted: bytes, whether they are locked, and how many of them lie in huge pages."""
+    """Buffers as the kernel granted them: bytes, whether all are locked, and bytes in huge pages."""
 
     buffers: int
     bytes: int
@@ -36,7 +36,7 @@ class PinnedState:
 
 
 def pinned_bytes(size_bytes: int) -> int:
-    """What a buffer for `size_bytes` takes: whole huge pages."""
+    """Round the size of a buffer up to whole huge pages."""
     return -(-size_bytes // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
 
 
@@ -50,6 +50,7 @@ class PinnedBuffer:
         start = -whole.data_ptr() % HUGE_PAGE_BYTES
         self._data = whole[start : start + self.size_bytes].zero_()
         self._given_up = False
+        self.address = self._data.data_ptr()
         self.locked = _libc.mlock(self.address, self.size_bytes) == 0
 
     @staticmethod
@@ -61,36 +62,32 @@ class PinnedBuffer:
                 f"no memory for a pinned buffer of {size_bytes:,} bytes ({error.strerror}); a buffer holds one K or V "
                 "tensor, so use a smaller batch, a shorter context or fewer copy threads"
             ) from None
-        with contextlib.suppress(OSError):  # a kernel without transparent huge pages does not know them
+        with contextlib.suppress(OSError):  # a kernel without transparent huge pages refuses
             mapping.madvise(mmap.MADV_HUGEPAGE)
         mapping.madvise(mmap.MADV_DONTFORK)
         return mapping
 
     @property
     def data(self) -> torch.Tensor:
-        """Its bytes, uint8.
+        """The buffer's bytes, uint8.
 
         Raises:
-            StorageError: it was given up.
+            StorageError: the buffer was given up.
         """
         if self._given_up:
             raise StorageError(
-                "the device still owes answers to commands that were given up, and may write to the memory that this "
+                "the device still owes answers to commands that timed out, and may write to the memory that this "
                 "transfer needs; close the cache and make it anew"
             )
         return self._data
 
     def give_up(self) -> None:
-        """Nobody may use the bytes any more: the kernel has commands on them that did not come back."""
+        """Refuse all later use: the kernel still has commands that may write to the bytes."""
         self._given_up = True
-
-    @property
-    def address(self) -> int:
-        return self._data.data_ptr()
 
 
 def pinned_state(buffers: list[PinnedBuffer]) -> PinnedState:
-    """Read back from the kernel what was granted (proc(5), smaps: AnonHugePages)."""
+    """Read from the kernel what it granted (proc(5), smaps: AnonHugePages)."""
     ranges = [range(buffer.address, buffer.address + buffer.size_bytes) for buffer in buffers]
     huge_kib, inside = 0, False
     with open("/proc/self/smaps") as smaps:
@@ -110,7 +107,7 @@ def pinned_state(buffers: list[PinnedBuffer]) -> PinnedState:
 
 
 def warn_unless_locked(buffers: Sequence[PinnedBuffer]) -> None:
-    """Warn the maker of a store (the caller's caller) when the kernel has not locked all of its buffers."""
+    """Warn the caller of KVStore when the kernel has not locked all of its buffers."""
     if all(buffer.locked for buffer in buffers):
         return
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)

@@ -1,4 +1,4 @@
-"""The ring of one copy thread: whole tensors between pinned memory and a device, by the C loop in `native/ring.c`."""
+"""An io_uring that moves whole tensors between pinned memory and a device, by the C loop in `native/ring.c`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _CURES = {
     errno.ENOBUFS: "the staging holds less than one block for each command; lower storage.queue_depth",
 }
 
-# Memory that the kernel may still write to after a timeout: kept for the life of the process, never used again.
+# Memory that the kernel may still write to after a timeout: kept until the process ends, never used again.
 _abandoned: list[object] = []
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """Memory that gets bytes `from_byte` to `from_byte + size_bytes` of a read, each as its command completes.
+    """Memory to which a read copies its bytes [from_byte, from_byte + size_bytes) as each command completes.
 
-    `staging_bytes` of the buffer, whole blocks, are all that such a read uses of it; the transfers of a ring share it.
+    Such a read uses only the first `staging_bytes` of its buffer; all mirrored reads of a ring share them.
     """
 
     address: int
@@ -44,7 +44,7 @@ class Mirror:
 
 
 class DeviceClock:
-    """A stated device, slower than the real one; all rings made with it share it alike, as `_clock.h` says."""
+    """An emulated device, slower than the real one; all rings made with it share it equally (`native/clock.h`)."""
 
     def __init__(self, pace: PaceConfig) -> None:
         latency_ns = round(pace.latency_us * 1e3)
@@ -56,7 +56,7 @@ class DeviceClock:
 
 @dataclass
 class OpStats:
-    """What a ring has done by one kind of operation; `depth_sum` adds up the commands in flight at each issue."""
+    """Totals of one kind of operation; `depth_sum` adds up the commands in flight at each issue."""
 
     commands: int = 0
     depth_sum: int = 0
@@ -69,9 +69,9 @@ class OpStats:
 
 @dataclass(eq=False)
 class Pending:
-    """A transfer on its way; `buffer` is the owner of its memory.
+    """A queued transfer; `buffer` owns its memory.
 
-    One that failed `in_doubt` has commands that the kernel did not give back: they may still write to that memory.
+    `in_doubt`: it failed and the kernel still has commands of it, which may write to that memory.
     """
 
     op: Op
@@ -83,10 +83,10 @@ class Pending:
 
 
 class Ring:
-    """An io_uring for one thread and one target; transfers may only touch bytes [first_byte, end_byte) of it.
+    """An io_uring for one thread and one target; its transfers touch only bytes [first_byte, end_byte).
 
-    With `namespace_id`, `fd` is an NVMe character device, and the transfers are native commands to that namespace; with
-    `iopoll` the ring then asks for their completion, as long as anything is waited for, instead of sleeping.
+    With `namespace_id`, `fd` is an NVMe character device and transfers are native commands to that namespace. With
+    `iopoll`, a waiting ring polls for their completion instead of sleeping.
     """
 
     def __init__(
@@ -129,8 +129,8 @@ class Ring:
     ) -> Pending:
         """Queue a transfer of `size_bytes` between memory at `address`, owned by `buffer`, and the target.
 
-        Nothing is submitted before the next wait; every wait serves all transfers of the ring, first come, first
-        served, and leaves the device's queue filled with the commands of those that follow.
+        Nothing is submitted before the next wait. Every wait serves all transfers of the ring in order, and keeps the
+        device's queue filled with commands of the next ones.
         """
         with self._busy:
             native = lib.db_start(
@@ -140,7 +140,7 @@ class Ring:
                 offset_bytes,
                 size_bytes,
                 chunk_bytes,
-                _native(mirror),
+                ffi.NULL if mirror is None else _native(mirror),
             )
             if native == ffi.NULL:
                 raise MemoryError
@@ -148,12 +148,11 @@ class Ring:
             self._pending.add(pending)
             return pending
 
-    def wait(self, pending: Pending, timeout_s: float) -> None:
-        """Wait until a transfer is complete.
+    def wait(self, pending: Pending, timeout_s: float) -> int:
+        """Wait until a transfer is complete; return the bytes that the device moved.
 
         Raises:
-            StorageError: a command failed, came back short inside a block, or no command of the ring gave an answer
-                within `timeout_s`.
+            StorageError: a command failed, ended inside a block, or the ring got no answer within `timeout_s`.
         """
         with self._busy:
             result = self._result
@@ -172,26 +171,13 @@ class Ring:
                     f"failed at byte {result.failed_byte:,} (LBA {result.failed_byte // self._block_bytes:,}): "
                     f"{_explain(code)}"
                 )
-
-    def transfer(
-        self,
-        op: Op,
-        buffer: object,
-        address: int,
-        offset_bytes: int,
-        size_bytes: int,
-        chunk_bytes: int,
-        timeout_s: float,
-        mirror: Mirror | None = None,
-    ) -> None:
-        """Start a transfer and wait for it."""
-        self.wait(self.start(op, buffer, address, offset_bytes, size_bytes, chunk_bytes, mirror), timeout_s)
+            return int(result.moved)
 
     def register(self, address: int, size_bytes: int, chunk_bytes: int, stride_bytes: int | None = None) -> bool:
-        """Have the kernel pin a transfer buffer once, for native commands of `chunk_bytes`; whether it does.
+        """Let the kernel pin a buffer once for native commands of `chunk_bytes`; return whether it did.
 
-        Transfers begin at multiples of `stride_bytes` (None: at the start). Before the first of them. The kernel may
-        refuse (memlock limit, Linux before 6.1): everything works without.
+        Call it before the first transfer. Transfers begin at multiples of `stride_bytes` (None: at the start). The
+        kernel may refuse (memlock limit, Linux before 6.1); transfers then work without.
         """
         stride_bytes = stride_bytes or size_bytes
         base = ffi.cast("void *", address)
@@ -199,11 +185,11 @@ class Ring:
 
     @property
     def registered(self) -> bool:
-        """Whether a buffer is registered, and the kernel has taken all commands on it so far."""
+        """Whether a buffer is registered and the kernel has accepted all commands on it so far."""
         return self._ring is not None and bool(lib.db_ring_registered(self._ring))
 
     def close(self) -> None:
-        """Cancel what is in flight and give the ring back to the kernel; safe to call twice."""
+        """Cancel commands in flight and close the ring; safe to call twice."""
         with self._busy:
             if self._ring is not None and lib.db_ring_close(self._ring):
                 self.in_doubt = True
@@ -220,15 +206,13 @@ class Ring:
         self.close()
 
 
-def _native(mirror: Mirror | None) -> object:
-    if mirror is None:
-        return ffi.NULL
+def _native(mirror: Mirror) -> object:
     target = ffi.cast("char *", mirror.address)
     return ffi.new("struct db_mirror *", [target, mirror.from_byte, mirror.size_bytes, mirror.staging_bytes])
 
 
 def _explain(code: int) -> str:
-    """A negative errno or a positive NVMe status in words."""
+    """Explain a negative errno or a positive NVMe status."""
     if code > 0:
         return nvme_status.describe(code)
     cure = _CURES.get(-code)

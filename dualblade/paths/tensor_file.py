@@ -1,7 +1,7 @@
 """One tensor's file: bytes go to and from its pages in the page cache, which the kernel writes back when it likes.
 
-A page that could not be written back leaves the cache like any other, and is read as zeros then. The kernel tells so to
-those who ask, once: whoever has read asks before the bytes are used.
+A page that could not be written back leaves the cache like any other page; a later read of it gives zeros. The kernel
+reports the failure once, and only on request. So every read asks before its bytes are used.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from dualblade.native._compiled import lib
 from dualblade.paths.fault_guard import FaultGuard
 
 _EVICT_TRIES = 3
-# What a kernel says that cannot tell (gVisor), or a sandbox that does not let us ask.
+# Answers of a kernel that does not report losses (gVisor), or of a sandbox that forbids the question.
 _NO_ANSWER = {errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.ESPIPE}
 
 
 class TensorFile:
-    """A file of `size_bytes` in `directory`, all of its space reserved, that is used by `io`.
+    """A file of `size_bytes` in `directory`, with all of its space reserved, used by `io`.
 
-    It has no name, so it vanishes with the process, however that ends; what was never written back is never written.
+    It has no name, so the kernel removes it when the process ends in any way.
     """
 
     def __init__(self, directory: Path, tensor: TensorId, size_bytes: int, io: Literal["mmap", "rw"]) -> None:
         self._name = f"the file of {tensor} in storage.directory={directory}"
         self._copy: Callable[[int, int, torch.Tensor, bool], None] = _copy_mapped if io == "mmap" else _copy_rw
-        self._lost = 0  # the errno of a write-back
-        self._asking = threading.Lock()  # the answer is remembered before another thread asks, and is told nothing
+        self.size_bytes = size_bytes
+        self._lost = 0  # errno of a failed write-back
+        self._asking = threading.Lock()  # the kernel reports once: keep its answer before another thread asks
         self.fd = _create(directory, tensor, size_bytes)
-        self.tells_losses = -lib.db_write_back_error(self.fd) not in _NO_ANSWER
+        self.reports_losses = -lib.db_write_back_error(self.fd) not in _NO_ANSWER
 
     def write(self, offset_bytes: int, staged: torch.Tensor) -> None:
         """Copy bytes into the file's pages."""
@@ -49,14 +50,14 @@ class TensorFile:
             raise self._failure("write", error) from None
 
     def read(self, offset_bytes: int, staged: torch.Tensor) -> None:
-        """Copy bytes from the file's pages; the kernel reads in those that it no longer holds."""
+        """Copy bytes from the file's pages; the kernel reads pages that it no longer holds."""
         try:
             self._copy(self.fd, offset_bytes, staged, False)
         except OSError as error:
             raise self._failure("read", error) from None
 
     def evict(self, *, dirty: bool) -> int:
-        """Write back, drop, and prove it: bytes still in the page cache. Only clean, unmapped pages can go."""
+        """Write the pages back and drop them; return the bytes still cached, since dirty or mapped pages stay."""
         left_bytes = 0
         for _ in range(_EVICT_TRIES):
             if dirty:
@@ -68,9 +69,13 @@ class TensorFile:
         return left_bytes
 
     def check(self) -> None:
-        """Raise if any page could not be written back since the file was made, or since it was last renewed."""
+        """Raise if a page could not be written back since the file was made or last renewed.
+
+        Raises:
+            StorageError: tokens are lost.
+        """
         with self._asking:
-            if self.tells_losses:
+            if self.reports_losses:
                 self._lost = -lib.db_write_back_error(self.fd) or self._lost
         if self._lost:
             raise StorageError(
@@ -79,13 +84,13 @@ class TensorFile:
             )
 
     def renew(self) -> None:
-        """What was lost is not needed any more: all that will be read is written anew."""
+        """Forget earlier losses: every row will be written again before it is read."""
         with self._asking:
             lib.db_write_back_error(self.fd)
             self._lost = 0
 
     def close(self) -> None:
-        """Close the file, which gives back its pages and its space."""
+        """Close the file, which frees its pages and its space."""
         os.close(self.fd)
 
     def _write_back(self) -> None:
@@ -100,7 +105,7 @@ class TensorFile:
 
 
 def _create(directory: Path, tensor: TensorId, size_bytes: int) -> int:
-    """Open and reserve: a write-back that finds no space left is told too late."""
+    """Create the file and reserve its space; a write-back without space would fail too late."""
     path = directory / f".{tensor.kind}{tensor.layer}-{os.getpid()}"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -120,7 +125,7 @@ def _create(directory: Path, tensor: TensorId, size_bytes: int) -> int:
 
 
 def _copy_mapped(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) -> None:
-    """One copy between memory and a shared mapping of the file, page faults and all."""
+    """Copy between memory and a shared mapping of the file, with its page faults."""
     size_bytes = offset_bytes + staged.numel()
     with _map(fd, size_bytes) as mapping:
         pages = torch.frombuffer(mapping, dtype=torch.uint8, count=staged.numel(), offset=offset_bytes)
@@ -129,13 +134,13 @@ def _copy_mapped(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) 
                 pages.copy_(staged)
             else:
                 staged.copy_(pages)
-        del pages  # the mapping cannot be closed while a tensor shows it
+        del pages  # the mapping cannot be closed while a tensor views it
     if guard.failed_byte is not None:
         raise _no_page(fd, guard.failed_byte)
 
 
 def _copy_rw(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) -> None:
-    """The same by read and write calls, repeated until every byte has moved."""
+    """Copy by read and write calls, repeated until every byte has moved."""
     view = memoryview(staged.numpy().data)
     while view:
         moved = os.pwrite(fd, view, offset_bytes) if write else os.preadv(fd, [view], offset_bytes)
@@ -148,12 +153,12 @@ def _copy_rw(fd: int, offset_bytes: int, staged: torch.Tensor, write: bool) -> N
 def _map(fd: int, size_bytes: int) -> mmap.mmap:
     try:
         return mmap.mmap(fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-    except ValueError:  # Python's own look at the file's size
+    except ValueError:  # Python itself compares with the file's size
         raise _cut_short(os.fstat(fd).st_size) from None
 
 
 def _no_page(fd: int, byte: int) -> OSError:
-    """Why a mapping had no page for a byte, which a signal does not tell and a read does."""
+    """Find out by a read why a mapping had no page for a byte; the signal does not say why."""
     try:
         there = os.pread(fd, 1, byte)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""When storage and link work: copy threads, the strategies that overlap them, the links, the slots on the device.
+"""The order of storage reads and link copies: copy threads, policies, links, slots on the device.
 
-Nothing here knows how a path reaches its device, nor which model asks.
+Nothing here knows how a path reaches its device, or which model asks.
 """

@@ -1,4 +1,4 @@
-"""What a store's buffers take of the host's memory, known before any of them is made."""
+"""Host memory that a store's buffers take, computed before any of them is made."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def buffer_bytes(
     device: torch.device,
     read_ahead: ReadAheadConfig | None,
 ) -> int:
-    """Copy threads' buffers for a tensor and for a row, the ring that reads ahead, and two layers' K and V.
+    """Add up the copy threads' buffers for a tensor and for a row, the read-ahead ring, and two slots for K and V.
 
-    Those are in the device's own memory where it is a GPU.
+    The slots of a GPU are in its own memory and do not count.
     """
     edge_bytes = 2 * lba_bytes  # part-filled blocks on both sides
     largest_bytes = geometry.largest_tensor_bytes

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from dualblade.errors import ConfigurationError
-from dualblade.paths.base import Finish
 from dualblade.paths.pinned import PinnedBuffer
 
 
 class CudaLink:
     """DMA between buffers registered with CUDA and a GPU: one stream per copy thread.
 
-    Events order both sides: a copy follows what the caller's stream had been given when it was queued, and it has ended
-    before the caller goes on. They are of the kind that sleeps (cudaEventBlockingSync): no copy thread burns a core.
+    Events order both sides: a copy begins after the work that the caller's stream had when the transfer was queued, and
+    it ends before the caller goes on. Waiting for them sleeps (cudaEventBlockingSync), so no copy thread spins.
     """
 
     kind = "cuda"
@@ -29,35 +29,36 @@ class CudaLink:
         self._threads = threading.local()
         self._registered: list[PinnedBuffer] = []
 
-    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
-        return self._start(device, pinned)
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor, computed: torch.cuda.Event) -> partial[None]:
+        return self._start(device, pinned, computed)
 
-    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
-        """A source that is not contiguous is gathered on the GPU first."""
-        return self._start(pinned, device)
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor, computed: torch.cuda.Event) -> partial[None]:
+        """Queue a copy to pinned memory; the GPU first gathers a source that is not contiguous."""
+        return self._start(pinned, device, computed)
 
-    def _start(self, target: torch.Tensor, source: torch.Tensor) -> Finish:
-        """The GPU's copy engine for the direction takes whole copies in the order in which all streams queued them."""
+    def _start(self, target: torch.Tensor, source: torch.Tensor, computed: torch.cuda.Event) -> partial[None]:
+        """Queue a copy; the GPU's engine for a direction takes the copies of all streams in the order of queueing."""
         stream, done = self._stream(), torch.cuda.Event(blocking=True)
+        stream.wait_event(computed)
         with torch.cuda.stream(stream):
             target.copy_(source, non_blocking=True)
             done.record(stream)
-        return lambda: _end(done, source)
+        return partial(_end, done, source)
 
     def _stream(self) -> torch.cuda.Stream:
-        """The calling thread's own."""
+        """Return the calling thread's own stream."""
         if not hasattr(self._threads, "stream"):
             self._threads.stream = torch.cuda.Stream(self._device)
         stream: torch.cuda.Stream = self._threads.stream
         return stream
 
-    def compute_so_far(self) -> Callable[[], None]:
+    def compute_so_far(self) -> torch.cuda.Event:
         reached = torch.cuda.Event()
         reached.record(torch.cuda.current_stream(self._device))
-        return lambda: self._stream().wait_event(reached)
+        return reached
 
     def pin(self, buffers: Sequence[PinnedBuffer]) -> None:
-        """Register anonymous memory with CUDA (cudaHostRegister): what cudaHostAlloc gives, io_uring may refuse.
+        """Register anonymous memory with CUDA (cudaHostRegister); io_uring may refuse memory of cudaHostAlloc.
 
         Raises:
             ConfigurationError: CUDA refuses.
@@ -72,16 +73,15 @@ class CudaLink:
                 )
             self._registered.append(buffer)
 
-    def describe(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {"kind": self.kind, "emulated": False, "gpu": torch.cuda.get_device_name(self._device)}
 
     def close(self) -> None:
-        """Take the buffers back from CUDA; safe to call twice."""
+        """Unregister the buffers; safe to call twice."""
         while self._registered:
             torch.cuda.cudart().cudaHostUnregister(self._registered.pop().address)
 
 
 def _end(done: torch.cuda.Event, source: torch.Tensor) -> None:
-    """Sleep until a copy has ended; what it reads from is kept until then."""
+    """Sleep until a copy has ended; its source stays alive until then."""
     done.synchronize()
-    del source

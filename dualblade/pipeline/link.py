@@ -1,12 +1,11 @@
 """The link between pinned host memory and the memory the model computes in.
 
-One DMA engine moves one thing at a time: on a link that has one (`cuda`, `paced`) copies follow one after the other, in
-the order in which they were queued. The plain copy of a host without a GPU is done by the CPU.
+A DMA engine makes one copy at a time: on a link that has one (`cuda`, `paced`), copies follow one after the other in
+the order in which they were queued. On a host without a GPU the CPU copies.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,53 +15,51 @@ import torch
 
 from dualblade.config.device import DeviceConfig, LinkPace
 from dualblade.errors import ConfigurationError
-from dualblade.paths.base import Finish
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.pipeline.cuda_link import CudaLink
 from dualblade.units import GB
 
-_PR_SET_TIMERSLACK = 29  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
+Finish = Callable[[], None]  # waits for a copy, and raises its error
 
 
 class Link(Protocol):
-    """Copies between pinned memory and device memory, queued and then finished; data has arrived when that returns."""
+    """Copies between pinned memory and device memory; the data has arrived when a copy's `Finish` returns."""
 
     kind: str
-    by_cpu: bool  # the CPU does the copying, without a time of the link's own
+    by_cpu: bool  # the CPU copies, and the link takes no time of its own
     shares_memory: bool  # there is nothing to copy: storage reads straight into the memory that the model computes in
 
-    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
-        """Queue the copy of `pinned` to `device`; done when the call that this returns comes back."""
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor, computed: Any) -> Finish:
+        """Queue the copy of `pinned` to `device`, after the work that the mark `computed` stands for."""
         ...
 
-    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
-        """Queue the copy of `device` to `pinned`; the source may be any view of that shape."""
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor, computed: Any) -> Finish:
+        """Queue the copy of `device`, which may be any view of that shape, to `pinned`, after that work."""
         ...
 
-    def compute_so_far(self) -> Callable[[], None]:
-        """What the device has been given to do until now; the result, called by a copy thread, has its copies follow.
+    def compute_so_far(self) -> Any:
+        """Return a mark of all work that the device has been given until now.
 
-        Data that the model has yet to produce must not be copied, nor memory be filled that it has yet to read.
+        A copy must not read data that the model has not produced yet, nor overwrite memory that it has not read yet.
         """
         ...
 
     def pin(self, buffers: Sequence[PinnedBuffer]) -> None:
-        """Make the device able to reach these buffers by itself."""
+        """Register buffers so that the device itself can access them."""
         ...
 
-    def describe(self) -> dict[str, Any]:
-        """What result.json says about the link."""
+    def summary(self) -> dict[str, Any]:
+        """Return the link's part of result.json."""
         ...
 
     def close(self) -> None: ...
 
 
 def open_link(config: DeviceConfig, device: torch.device) -> Link:
-    """The link that the configuration names, to `device`.
+    """Open the link that the configuration names, to `device`.
 
     Raises:
-        ConfigurationError: the link does not lead there, or there is no GPU.
+        ConfigurationError: the link does not lead to that device, or there is no GPU.
     """
     if config.link == "cuda" and not torch.cuda.is_available():
         raise ConfigurationError("device.link=cuda needs a GPU, and torch sees none; use device=host or a paced one")
@@ -79,42 +76,42 @@ def open_link(config: DeviceConfig, device: torch.device) -> Link:
 
 
 def link_to(device: torch.device) -> Link:
-    """The link that there is to `device`: none, where the model computes in the host's memory."""
+    """Open the real link to `device`; a model in the host's memory needs no copy."""
     return CudaLink(device) if device.type == "cuda" else SharedLink()
 
 
 class HostLink:
-    """The plain copy: model memory is host memory."""
+    """Copies by the CPU: model memory is host memory."""
 
     kind = "host"
     by_cpu = True
     shares_memory = False
 
-    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor, computed: None) -> Finish:
         device.copy_(pinned)
         return _nothing
 
-    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor, computed: None) -> Finish:
         pinned.copy_(device)
         return _nothing
 
-    def compute_so_far(self) -> Callable[[], None]:
-        return _nothing  # a host's own computation is done when it calls
+    def compute_so_far(self) -> None:
+        """Nothing to wait for: the CPU has finished its own work when it calls."""
 
     def pin(self, buffers: Sequence[PinnedBuffer]) -> None:
         """Nothing to do: the buffers are this process's memory."""
 
-    def describe(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {"kind": self.kind, "emulated": False}
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 class SharedLink(HostLink):
     """No link: CPU and GPU compute in the same memory, as on a Jetson, or the model runs on the CPU.
 
-    Reads land where the model takes them from. What it computed is gathered into a pinned buffer before it is written.
+    Storage reads into the memory that the model computes in. New rows are gathered into a pinned buffer before a write.
     """
 
     kind = "shared"
@@ -122,11 +119,11 @@ class SharedLink(HostLink):
 
 
 class PacedLink(HostLink):
-    """The plain copy, and the time that a link of stated bandwidth and latency would need beyond it.
+    """Copies by the CPU that take at least the time of a link with a stated bandwidth and latency.
 
-    One engine serves both directions and takes copies in the order in which they were queued; time without a copy is
-    not made up. Where the CPU's own copying took longer than the stated link would have, that is told as `overrun_s`:
-    a link faster than the memory cannot be emulated.
+    One engine serves both directions and takes copies in the order in which they were queued; idle time earns no
+    credit. `overrun_s` adds up the time by which the CPU's own copies were slower than the stated link: a link faster
+    than the memory cannot be emulated.
     """
 
     kind = "paced"
@@ -139,15 +136,15 @@ class PacedLink(HostLink):
         self._free_ns = 0
         self._copies = self._overruns = self._overrun_ns = 0
 
-    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
-        return self._start(device, pinned, pinned.nbytes)
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor, computed: None) -> Finish:
+        return self._start(device, pinned)
 
-    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
-        return self._start(pinned, device, pinned.nbytes)
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor, computed: None) -> Finish:
+        return self._start(pinned, device)
 
-    def _start(self, target: torch.Tensor, source: torch.Tensor, size_bytes: int) -> Finish:
+    def _start(self, target: torch.Tensor, source: torch.Tensor) -> Finish:
         with self._engine:
-            due_ns = max(time.monotonic_ns(), self._free_ns) + self._duration_ns(size_bytes)
+            due_ns = max(time.monotonic_ns(), self._free_ns) + self._duration_ns(target.nbytes)
             self._free_ns = due_ns
         target.copy_(source)
         overrun_ns = time.monotonic_ns() - due_ns
@@ -160,7 +157,7 @@ class PacedLink(HostLink):
     def _duration_ns(self, size_bytes: int) -> int:
         return round(size_bytes / self._bytes_per_s * 1e9 + self._pace.latency_us * 1e3)
 
-    def describe(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
             "emulated": True,
@@ -173,11 +170,6 @@ class PacedLink(HostLink):
             "overruns": self._overruns,
             "overrun_s": self._overrun_ns / 1e9,
         }
-
-
-def precise_sleep() -> None:
-    """Let the calling thread's sleeps end on time: the kernel's default is to be up to 50 us late (prctl(2))."""
-    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def _sleep_until(due_ns: int) -> None:

@@ -1,15 +1,17 @@
-"""The reader where the CPU does the copying: one thread, whose loop in C copies each command's data on as it comes."""
+"""The reader for links where the CPU copies: a loop in C copies each command's data when the command completes."""
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from concurrent.futures import Future
 
 from dualblade.config.device import ReadAheadConfig
-from dualblade.paths.base import Finish, Queueing, Transfer
+from dualblade.paths.base import FinishIo, Transfer, Worker
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.pipeline.link import Link
-from dualblade.pipeline.read_queue import Load, ReadQueue, rows_as_bytes, start_thread
+from dualblade.pipeline.read_queue import QueuedRead, ReadQueue, rows_as_bytes
+from dualblade.pipeline.threads import start_thread
 from dualblade.record.ledger import Ledger
 
 # Whole tensors queued on the ring at once: K and V of this layer, and of the next.
@@ -17,57 +19,52 @@ MAX_STARTED = 4
 
 
 class MirrorReader:
-    """Reads whole tensors, one queued behind the other; the CPU copies each command's data on as it completes."""
+    """Reads whole tensors in one thread, one queued behind the other."""
 
-    def __init__(self, size: ReadAheadConfig, link: Link, ledger: Ledger, thread: int) -> None:
-        self.buffer = PinnedBuffer(size.pieces * size.piece_bytes)
-        self._pieces = size.pieces
+    def __init__(self, size: ReadAheadConfig, link: Link, ledger: Ledger, number: int) -> None:
+        self.worker = Worker(number, PinnedBuffer(size.pieces * size.piece_bytes), max_depth=size.pieces)
         self._ledger = ledger
-        self._thread = thread
-        self._loads = ReadQueue(ledger)
-        self._started: deque[tuple[Load, Finish]] = deque()
+        self._reads = ReadQueue(ledger)
+        self._started: deque[tuple[QueuedRead, FinishIo]] = deque()
         self._reader = start_thread(self._read)
 
-    def depth(self, queue_depth: int) -> int:
-        return min(queue_depth, self._pieces)
-
-    def stride_bytes(self, depth: int) -> int:
-        return self.buffer.size_bytes // depth
-
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
-        load = Load(transfer, last_write)
-        self._loads.put(load)
-        return load.future
+        read = QueuedRead(transfer, last_write)
+        self._reads.put(read)
+        return read.future
 
     def close(self) -> None:
-        self._loads.close()
+        self._reads.close()
         self._reader.join()
 
     def _read(self) -> None:
         while True:
             has_room = len(self._started) < MAX_STARTED
-            load = self._loads.next(wait=not self._started) if has_room else None
-            if load:
-                self._start(load)
+            read = self._reads.next(wait=not self._started) if has_room else None
+            if read:
+                self._start(read)
             elif self._started:
                 self._finish(*self._started.popleft())
             else:
                 return
 
-    def _start(self, load: Load) -> None:
-        with load.failing(), load.watch.on_storage(load.path, self._thread):
-            self._started.append((load, self._queue(load.transfer, load.path)))
+    def _start(self, read: QueuedRead) -> None:
+        start_ns = time.monotonic_ns()
+        with read.failing():
+            self._started.append((read, self._queue(read)))
+            read.watch.on_storage(start_ns)
 
-    def _queue(self, transfer: Transfer, path: Queueing) -> Finish:
+    def _queue(self, read: QueuedRead) -> FinishIo:
+        transfer = read.transfer
         tensor, rows = transfer.tensor, transfer.rows
         if transfer.shared:
-            return path.start_read(tensor, rows, transfer.shared, self._thread)
-        return path.start_mirrored(tensor, rows, self.buffer, transfer.device, self._thread)
+            return read.path.start_read(tensor, rows, Worker(self.worker.number, transfer.shared))
+        return read.path.start_mirrored(tensor, rows, self.worker, transfer.device)
 
-    def _finish(self, load: Load, finish: Finish) -> None:
-        with load.failing():
-            with load.watch.on_storage(load.path, self._thread):
-                finish()
-            load.watch.copied_as_it_came()
-            self._ledger.read(load.transfer, self._thread, load.watch, rows_as_bytes(load.transfer.device))
-            load.end()
+    def _finish(self, read: QueuedRead, finish: FinishIo) -> None:
+        start_ns = time.monotonic_ns()
+        with read.failing():
+            read.watch.on_storage(start_ns, finish())
+            read.watch.copied_with_storage()
+            self._ledger.read(read.transfer, self.worker.number, read.watch, rows_as_bytes(read.transfer.device))
+            read.end()

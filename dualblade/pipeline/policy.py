@@ -1,12 +1,10 @@
 """How the reads and link copies of a layer overlap: the policy names a strategy for each layer that is loaded.
 
-A group is the layers of one path. Whatever the policy, results are the same; only the time differs.
+A group is the layers of one path. The policy changes only the time, never the results.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Protocol
@@ -19,26 +17,28 @@ Strategy = Literal["none", "intra", "cross", "overlap_full"]
 
 
 class Policy(Protocol):
-    """Names the strategy of each load, and is told how long it took."""
+    """Names the strategy of each load, and may learn from its time."""
 
     @property
     def name(self) -> str: ...
 
     def strategy(self, group: str, moment: Moment) -> Strategy:
-        """How to load the next layer of a group; asked in the order of the loads."""
+        """Return how to load the next layer of a group; called in the order of the loads."""
         ...
 
-    def observe(self, group: str, moment: Moment, size_bytes: int, seconds: float) -> None:
-        """A layer of a group was loaded; called by the thread that finished last."""
+    def watch(
+        self, transfers: Sequence[Transfer], loads: Sequence[Future[None]], before: Sequence[Future[None]]
+    ) -> None:
+        """Learn, once these loads of one layer are done, how long they took after the loads `before` them."""
         ...
 
-    def describe(self) -> dict[str, Any]:
-        """The choice of each group and what it was based on."""
+    def summary(self) -> dict[str, Any]:
+        """Return the policy's part of result.json: the choice of each group and its reasons."""
         ...
 
 
 class Fixed:
-    """One strategy for all."""
+    """One strategy for all groups."""
 
     def __init__(self, strategy: Strategy) -> None:
         self.name: Strategy = strategy
@@ -46,43 +46,17 @@ class Fixed:
     def strategy(self, group: str, moment: Moment) -> Strategy:
         return self.name
 
-    def observe(self, group: str, moment: Moment, size_bytes: int, seconds: float) -> None:
+    def watch(
+        self, transfers: Sequence[Transfer], loads: Sequence[Future[None]], before: Sequence[Future[None]]
+    ) -> None:
         """A fixed strategy learns nothing."""
 
-    def describe(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         return {"policy": self.name, "groups": {}}
 
 
 def policy(variant: VariantConfig) -> Policy:
-    """The policy of a variant."""
+    """Make the policy of a variant."""
     if variant.pipeline == "adaptive":
         return Adaptive(variant.reprobe_factor, variant.reprobe_iterations)
     return Fixed(variant.pipeline)
-
-
-def watch(
-    policy: Policy, transfers: Sequence[Transfer], loads: Sequence[Future[None]], before: Sequence[Future[None]]
-) -> None:
-    """Tell the policy, once these loads of one layer are all done, how long they took after those `before` them."""
-    start_ns = time.monotonic_ns()
-    left = len(loads)
-    lock = threading.Lock()
-    first = transfers[0]
-    size_bytes = sum(transfer.device.nbytes for transfer in transfers)
-
-    def begin(load: Future[None]) -> None:
-        nonlocal start_ns
-        start_ns = time.monotonic_ns()
-
-    def done(load: Future[None]) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            last = left == 0
-        if last and not any(load.cancelled() or load.exception() for load in loads):
-            policy.observe(first.path.name, first.moment, size_bytes, (time.monotonic_ns() - start_ns) / 1e9)
-
-    for load in before:
-        load.add_done_callback(begin)
-    for load in loads:
-        load.add_done_callback(done)

@@ -1,4 +1,4 @@
-"""What goes where: the budget, the residency plan and the extents (paper, Algorithm 1 and "LBA bind").
+"""The plan of a run: the budget, the residency of layers and the extents (paper, Algorithm 1 and "LBA bind").
 
-Arithmetic, and the numbers of the kernel that it starts from. Nothing is opened or written here.
+Arithmetic, and the kernel's numbers that it starts from. Nothing here opens or writes a file of the KV cache.
 """

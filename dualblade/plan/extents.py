@@ -1,6 +1,6 @@
 """LBA bind and address arithmetic of the direct path (paper, "LBA bind" and Algorithm 2). Pure arithmetic.
 
-Extents are aligned, disjoint and contiguous: each tensor starts on the block after the last one of the tensor before.
+Extents are aligned, disjoint and contiguous: each tensor starts on the block after the last block of the one before.
 Rows need not be a multiple of the LBA size: a `Span` is the run of whole blocks around them.
 """
 
@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some blocks of a span, and the bytes of its run that they bring: `run_bytes`, behind `lead_bytes` of others."""
+    """Some blocks of a span: after `lead_bytes` of other data they hold `run_bytes` of the span's run."""
 
     offset_bytes: int
     size_bytes: int
@@ -44,7 +44,7 @@ class Piece:
 
 
 def pieces(span: Span, run_bytes: int, piece_bytes: int) -> Iterator[Piece]:
-    """A span in pieces of `piece_bytes`, whole blocks; together they bring the run of `run_bytes`, in order."""
+    """Divide a span into pieces of `piece_bytes`, whole blocks; together they hold the run of `run_bytes`, in order."""
     for start in range(0, span.size_bytes, piece_bytes):
         end = min(start + piece_bytes, span.size_bytes)
         first, last = max(start, span.lead_bytes), min(end, span.lead_bytes + run_bytes)
@@ -69,7 +69,7 @@ class LbaMap:
         return (self.end_lba - self.first_lba) * self.lba_bytes
 
     def span(self, tensor: TensorId, start_byte: int, end_byte: int) -> Span:
-        """Device bytes of the tensor's own bytes [start_byte, end_byte), widened to whole blocks (Algorithm 2)."""
+        """Return the whole blocks around the tensor's bytes [start_byte, end_byte) (Algorithm 2)."""
         extent = self.extents[tensor]
         lead_bytes = start_byte % self.lba_bytes
         first_block = start_byte // self.lba_bytes
@@ -84,7 +84,7 @@ class LbaMap:
 
 
 def bind(tensor_bytes: Iterable[tuple[TensorId, int]], lba_bytes: int, first_lba: int = 0) -> LbaMap:
-    """Bind tensors to LBAs back to back, in the order given; a tensor's last block may be part filled."""
+    """Bind tensors to LBAs back to back, in the given order; a tensor's last block may be part filled."""
     extents: dict[TensorId, Extent] = {}
     next_lba = first_lba
     for tensor, size_bytes in tensor_bytes:

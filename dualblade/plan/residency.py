@@ -1,12 +1,12 @@
 """Residency: which path each KV placement unit takes (paper, Algorithm 1). Pure arithmetic.
 
-A KPU is the (K, V) pair of one layer. Paths are named, not numbered, so that a third one can join without a change
-outside this module and paths.py.
+A KPU is the (K, V) pair of one layer. Paths have names, not numbers, so that a third one needs changes only here and in
+`paths`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,22 +20,22 @@ _OVERFLOW_PATH: dict[str, PathName] = {"leave": "page_cache", "evict": "page_cac
 
 @dataclass(frozen=True)
 class Plan:
-    """The path of every layer. `knob_bytes` is Algorithm 1's X, or None where no budget divides the layers."""
+    """The path of every layer; `knob_bytes` is Algorithm 1's X, or None if all layers go to the page cache."""
 
     knob_bytes: int | None
     layers: tuple[PathName, ...]
 
     @property
     def n1(self) -> int:
-        """Layers of Group 1: those the page cache is meant to hold."""
+        """Number of layers in Group 1, which the page cache is meant to hold."""
         return self.layers.count("page_cache")
 
 
 def knob_bytes(variant: VariantConfig, b_pc_bytes: int, in_flight_bytes: int, kpu_bytes: Sequence[int]) -> int | None:
-    """X for a variant: None for "all", the budget less slack for "budget", a share of the layers, or bytes.
+    """Return X for a variant: None for "all", the budget less slack for "budget", a share of the layers, or bytes.
 
-    A plan that only nominally fits falls off the cliff, so `slack` is kept free. Tensors that are evicted eagerly pass
-    through the page cache on their way: `in_flight_bytes` of them, one per copy thread, are set aside too.
+    `slack` is kept free, because a plan that just fits in theory thrashes in practice. Evicted tensors pass through the
+    page cache: `in_flight_bytes`, one tensor per copy thread, are kept free for them too.
 
     Raises:
         ConfigurationError: the knob is neither "all", "budget", "0%" to "100%" nor bytes within [0, B_pc].
@@ -56,7 +56,7 @@ def knob_bytes(variant: VariantConfig, b_pc_bytes: int, in_flight_bytes: int, kp
 
 
 def _share(text: str) -> float | None:
-    """The share that "25%" means; None for other text."""
+    """Parse a share such as "25%"; None for other text."""
     digits, percent, rest = text.partition("%")
     try:
         share = float(digits) / 100
@@ -69,18 +69,17 @@ def plan_residency(
     kpu_bytes: Sequence[int],
     knob_bytes: int | None,
     overflow: Literal["leave", "evict", "direct"],
-    rank: Callable[[int], float] = lambda layer: layer,
 ) -> Plan:
-    """Algorithm 1: give Group 1 the layers that fit in X, in the order of `rank` (lowest first); the rest overflow.
+    """Algorithm 1: give Group 1 the first layers, as many as fit in X; the others overflow.
 
-    `kpu_bytes` are the sizes of the layers' (K, V) pairs. The paper ranks by layer number; all tensors count alike.
+    `kpu_bytes` are the sizes of the layers' (K, V) pairs.
     """
     if knob_bytes is None:
         return Plan(None, tuple(_OVERFLOW_PATH["leave"] for _ in kpu_bytes))
     layers: list[PathName] = [_OVERFLOW_PATH[overflow]] * len(kpu_bytes)
     left_bytes = knob_bytes
-    for layer in sorted(range(len(kpu_bytes)), key=rank):
-        left_bytes -= kpu_bytes[layer]
+    for layer, size_bytes in enumerate(kpu_bytes):
+        left_bytes -= size_bytes
         if left_bytes < 0:
             break
         layers[layer] = "page_cache"

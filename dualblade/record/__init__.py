@@ -1,4 +1,4 @@
-"""What a store did: readable rows and checksums, the log of operations, and where the time went.
+"""Records of a store: readable rows and checksums, the log of operations, and where the time went.
 
-Records only: nothing here decides what is read or written.
+Nothing here decides what is read or written.
 """

@@ -1,4 +1,4 @@
-"""What may be read: rows whose writes completed, and, on request, only the bytes that were written there."""
+"""Checks before and after a read: its rows were written completely and, on request, come back unchanged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dualblade.geometry import KVGeometry, TensorId
 
 
 class ReadableRows:
-    """How many rows of each tensor have been written completely; reading beyond them raises."""
+    """The number of completely written rows of each tensor; a read beyond them raises."""
 
     def __init__(self, geometry: KVGeometry) -> None:
         self._rows = dict.fromkeys(geometry.tensors, 0)
 
     def written(self, tensor: TensorId, rows: range) -> None:
-        """Rows behind a gap, which a failed write left, do not become readable."""
+        """Make rows readable, unless a failed write left a gap before them."""
         if rows.start <= self._rows[tensor]:
             self._rows[tensor] = max(self._rows[tensor], rows.stop)
 
@@ -40,11 +40,15 @@ class Checksums:
         self._crc = {tensor: np.zeros(geometry.capacity_tokens, dtype=np.uint32) for tensor in geometry.tensors}
 
     def record(self, tensor: TensorId, rows: range, data: torch.Tensor) -> None:
-        """Remember rows that are about to be written; `data` holds their bytes."""
+        """Keep the checksums of rows that are about to be written; `data` holds their bytes."""
         self._crc[tensor][rows.start : rows.stop] = self._of_rows(rows, data)
 
     def verify(self, tensor: TensorId, rows: range, data: torch.Tensor) -> None:
-        """Compare rows that were just read."""
+        """Compare rows that were just read.
+
+        Raises:
+            IntegrityError: a row differs.
+        """
         differs = self._of_rows(rows, data) != self._crc[tensor][rows.start : rows.stop]
         if differs.any():
             raise IntegrityError(

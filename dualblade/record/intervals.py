@@ -8,7 +8,7 @@ Interval = tuple[int, int]
 
 
 def union(spans: Iterable[Interval]) -> list[Interval]:
-    """Any intervals as a set: sorted, those that touch joined."""
+    """Sort intervals and join those that touch or overlap."""
     joined: list[Interval] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if joined and start <= joined[-1][1]:
@@ -19,7 +19,7 @@ def union(spans: Iterable[Interval]) -> list[Interval]:
 
 
 def intersect(a: list[Interval], b: list[Interval]) -> list[Interval]:
-    """What lies in both sets."""
+    """Return the points that lie in both sets."""
     common, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
@@ -33,7 +33,7 @@ def intersect(a: list[Interval], b: list[Interval]) -> list[Interval]:
 
 
 def subtract(a: list[Interval], b: list[Interval]) -> list[Interval]:
-    """What lies in `a` and not in `b`."""
+    """Return the points that lie in `a` and not in `b`."""
     if not a:
         return []
     first, last = a[0][0], a[-1][1]
@@ -43,5 +43,5 @@ def subtract(a: list[Interval], b: list[Interval]) -> list[Interval]:
 
 
 def length(spans: Iterable[Interval]) -> int:
-    """Summed length of disjoint intervals."""
+    """Add up the lengths of disjoint intervals."""
     return sum(end - start for start, end in spans)

@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 class Operation:
     """A read or a write of some rows of one tensor: the transfer to or from storage, and the copy over the link.
 
-    Times are CLOCK_MONOTONIC nanoseconds. The device's bytes are what the kernel accounted to the copy thread as block
-    I/O during the operation (getrusage: ru_inblock, ru_oublock); it accounts no native NVMe commands, so of them it is
-    what the completed ones moved. A buffered write is accounted when it dirties a page, and it may read: the rest of a
-    page that it changes in part, and what readahead takes along.
+    Times are CLOCK_MONOTONIC nanoseconds. On the page-cache paths, device bytes are the block I/O that the kernel
+    accounted to the copy thread during the operation (getrusage: ru_inblock, ru_oublock). The kernel does not account
+    native NVMe commands, so on the direct path they are the bytes that completed commands moved. A buffered write is
+    accounted when it dirties a page. It may also read: the rest of a page that it changes in part, and readahead.
     """
 
     phase: str
@@ -46,19 +46,19 @@ SCHEMA = pa.schema([(f.name, _ARROW[str(f.type)]) for f in fields(Operation)])
 
 
 def prepare_log() -> None:
-    """Let Arrow allocate what it needs to write now, before memory is limited."""
+    """Let Arrow allocate its memory for writing now, before the limit is set."""
     pq.write_table(_table([]), pa.BufferOutputStream())
 
 
 def write_log(operations: Iterable[Operation], path: Path) -> None:
-    """Write the operations as Parquet, complete or not at all."""
+    """Write the operations as Parquet; the file appears when it is complete."""
     partial = path.with_name(f".{path.name}.partial")
     pq.write_table(_table(list(operations)), partial)
     os.replace(partial, path)
 
 
 def _table(operations: Sequence[Operation]) -> pa.Table:
-    """From buffers: Arrow's conversion of Python objects imports pandas first, which an emulated CPU takes long for."""
+    """Build the table from buffers: to convert Python objects, Arrow imports pandas, slow on an emulated CPU."""
     columns = [_column(field.type, [getattr(operation, field.name) for operation in operations]) for field in SCHEMA]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 

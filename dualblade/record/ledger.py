@@ -1,92 +1,102 @@
-"""The ledger of a store: what has been written completely, what its bytes were, and, in a run, every operation."""
+"""The ledger of a store: which rows are written completely, their checksums, and, in a run, every operation."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.paths.base import Path, Transfer
+from dualblade.paths.base import DeviceBytes, Transfer
 from dualblade.paths.ring import Op
 from dualblade.record.integrity import Checksums, ReadableRows
 from dualblade.record.io_log import Operation
 
 
+@dataclass
 class Stopwatch:
-    """When a transfer was on its way to or from storage, and over the link, and what the device moved for it.
+    """Times of one transfer on storage and on the link, and the device's bytes for it.
 
-    A transfer may come in pieces: the first begins it and the last ends it.
+    A transfer may come in pieces: the first one starts it and the last one ends it.
     """
 
-    def __init__(self) -> None:
-        self.storage_start_ns = self.storage_end_ns = self.link_start_ns = self.link_end_ns = 0
-        self.read_bytes = self.written_bytes = 0
+    storage_start_ns: int = 0
+    storage_end_ns: int = 0
+    link_start_ns: int = 0
+    link_end_ns: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
 
-    @contextlib.contextmanager
-    def on_storage(self, path: Path, thread: int) -> Iterator[None]:
-        read_bytes, written_bytes = path.device_bytes(thread)
-        self.storage_start_ns = self.storage_start_ns or time.monotonic_ns()
-        yield
+    def on_storage(self, start_ns: int, moved: DeviceBytes = DeviceBytes()) -> None:  # noqa: B008 (immutable)
+        """Note that storage worked from `start_ns` until now, and what its device moved."""
+        self.storage_start_ns = self.storage_start_ns or start_ns
         self.storage_end_ns = time.monotonic_ns()
-        read_after_bytes, written_after_bytes = path.device_bytes(thread)
-        self.read_bytes += read_after_bytes - read_bytes
-        self.written_bytes += written_after_bytes - written_bytes
+        self.read_bytes += moved.read
+        self.written_bytes += moved.written
 
-    @contextlib.contextmanager
-    def on_link(self) -> Iterator[None]:
-        self.link_start_ns = self.link_start_ns or time.monotonic_ns()
-        yield
+    def on_link(self, start_ns: int) -> None:
+        """Note that the link copied from `start_ns` until now."""
+        self.link_start_ns = self.link_start_ns or start_ns
         self.link_end_ns = time.monotonic_ns()
 
-    def copied_as_it_came(self) -> None:
-        """The copies over the link lie within the storage transfer."""
+    def copied_with_storage(self) -> None:
+        """Note that the copies over the link lie within the storage transfer."""
         self.link_start_ns, self.link_end_ns = self.storage_start_ns, self.storage_end_ns
 
 
 class Ledger:
-    """Guards reads by what was written; its threads enter different tensors.
+    """Refuses to read rows that were not written; no two threads use it for one tensor at the same time.
 
-    With `keep_log` it lists all operations, some 500 bytes each; there are four for each layer and token.
+    With `keep_log` it lists all operations: four for each layer and token, about 500 bytes each.
     """
 
     def __init__(self, geometry: KVGeometry, *, checksum: bool, keep_log: bool) -> None:
         self.operations: list[Operation] = []
         self._keep_log = keep_log
-        self._geometry = geometry
         self._readable = ReadableRows(geometry)
         self._checksums = Checksums(geometry) if checksum else None
 
     def writing(self, transfer: Transfer, data: torch.Tensor) -> None:
-        """`data` holds the bytes that are about to be written."""
+        """Note the bytes that are about to be written."""
         if self._checksums:
             self._checksums.record(transfer.tensor, transfer.rows, data)
 
     def written(self, transfer: Transfer, thread: int, watch: Stopwatch) -> None:
-        """The rows are on their path, all of them."""
+        """Note that all rows were written."""
         self._readable.written(transfer.tensor, transfer.rows)
-        self._log(transfer, thread, "write", watch)
+        if self._keep_log:
+            self._log(transfer, thread, "write", watch)
 
     def reading(self, transfer: Transfer) -> None:
-        """Raises IntegrityError unless all rows were written completely."""
+        """Check that all rows were written.
+
+        Raises:
+            IntegrityError: some were not.
+        """
         self._readable.check(transfer.tensor, transfer.rows)
 
     def read(self, transfer: Transfer, thread: int, watch: Stopwatch, data: torch.Tensor) -> None:
-        """The rows have arrived as `data`; raises IntegrityError if they are not what was written."""
+        """Note that the rows have arrived as `data`.
+
+        Raises:
+            IntegrityError: they differ from what was written.
+        """
         if self._checksums:
             self._checksums.verify(transfer.tensor, transfer.rows, data.cpu())
-        self._log(transfer, thread, "read", watch)
+        if self._keep_log:
+            self._log(transfer, thread, "read", watch)
 
     def crop(self, tensor: TensorId, n_rows: int) -> None:
-        """Rows from `n_rows` on are no longer there. Raises IntegrityError unless all before them are."""
+        """Note that rows from `n_rows` on are gone.
+
+        Raises:
+            IntegrityError: some of the rows before them were not written.
+        """
         self._readable.check(tensor, range(n_rows))
         self._readable.crop(tensor, n_rows)
 
     def _log(self, transfer: Transfer, thread: int, op: Op, watch: Stopwatch) -> None:
-        if not self._keep_log:
-            return
         tensor, rows = transfer.tensor, transfer.rows
         self.operations.append(
             Operation(
@@ -99,7 +109,7 @@ class Ledger:
                 thread=thread,
                 first_row=rows.start,
                 rows=len(rows),
-                bytes=len(rows) * self._geometry.tensors[tensor].row_bytes,
+                bytes=transfer.device.nbytes,
                 device_read_bytes=watch.read_bytes,
                 device_written_bytes=watch.written_bytes,
                 storage_start_ns=watch.storage_start_ns,

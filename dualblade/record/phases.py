@@ -1,8 +1,8 @@
 """Where the wall time of prefill and decode goes (paper figure 2): compute, storage stall, link stall, other.
 
-The caller's thread is in one of three states: outside the store, which is compute; inside it and waiting for a
-transfer; inside it and at work, which counts as other. A wait is a storage stall while a storage transfer of the kind
-waited for is under way, a link stall while only copies over the link are, and other when neither is.
+The caller's thread is in one of three states: outside the store, which counts as compute; in the store and waiting for
+a transfer; or in the store and working, which counts as other. A wait counts as storage stall while a storage transfer
+of the awaited kind runs, as link stall while only copies over the link run, and else as other.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
 
+from dualblade.paths.base import Phase
+from dualblade.paths.ring import Op
 from dualblade.record import intervals
 from dualblade.record.intervals import Interval
 from dualblade.record.io_log import Operation
 
-Op = Literal["read", "write"]
-Phase = Literal["prefill", "decode"]
-
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds of one phase; each of the four parts is added up by itself, so that their sum can be held to `wall_s`."""
+    """Seconds of one phase; the four parts are measured separately, so that a test can compare them with `wall_s`."""
 
     wall_s: float
     compute_s: float
@@ -33,9 +31,9 @@ class Breakdown:
 
 
 class Activity:
-    """When the store was called and when it made its caller wait, CLOCK_MONOTONIC nanoseconds; one caller's thread.
+    """Times at which the store was called and made its caller wait, in CLOCK_MONOTONIC nanoseconds, for one caller.
 
-    `keep=False`: nobody will ask, and nothing is kept.
+    With `keep=False` nothing is recorded.
     """
 
     def __init__(self, *, keep: bool = True) -> None:
@@ -46,7 +44,7 @@ class Activity:
 
     @contextlib.contextmanager
     def call(self) -> Iterator[None]:
-        """A call of the store; calls that it makes of itself are part of it."""
+        """Record the block as a call of the store; nested calls are part of it."""
         self._depth += 1
         start_ns = time.monotonic_ns()
         try:
@@ -58,7 +56,7 @@ class Activity:
 
     @contextlib.contextmanager
     def waiting_for(self, op: Op) -> Iterator[None]:
-        """The caller is held up by reads, or by writes."""
+        """Record the block as a wait for reads or for writes."""
         start_ns = time.monotonic_ns()
         try:
             yield
@@ -68,18 +66,18 @@ class Activity:
 
 
 class PhaseTimes:
-    """When prefill and each decode iteration began and ended; one begins where the one before ends."""
+    """Start and end of prefill and of each decode iteration; each begins where the one before ends."""
 
     def __init__(self) -> None:
         self.windows: list[Interval] = []
         self._start_ns = time.monotonic_ns()
 
     def begin(self) -> None:
-        """What comes now belongs to the next window."""
+        """Start the next window now."""
         self._start_ns = time.monotonic_ns()
 
     def end(self) -> None:
-        """Prefill, or the next decode iteration, is over."""
+        """End the window: prefill first, then each decode iteration."""
         now_ns = time.monotonic_ns()
         self.windows.append((self._start_ns, now_ns))
         self._start_ns = now_ns
@@ -94,14 +92,14 @@ class PhaseTimes:
         return [_seconds([window]) for window in self.windows[1:]]
 
     def breakdown(self, activity: Activity, operations: Iterable[Operation]) -> dict[Phase, dict[str, float]]:
-        """Both phases in parts."""
+        """Break both phases down."""
         operations = list(operations)
         phases: dict[Phase, list[Interval]] = {"prefill": self.windows[:1], "decode": self.windows[1:]}
         return {phase: asdict(break_down(windows, activity, operations)) for phase, windows in phases.items()}
 
 
 def break_down(windows: list[Interval], activity: Activity, operations: list[Operation]) -> Breakdown:
-    """The parts of the time in `windows`."""
+    """Break the time in `windows` down."""
     windows = intervals.union(windows)
     calls = intervals.intersect(intervals.union(activity.calls), windows)
     storage_ns = link_ns = 0

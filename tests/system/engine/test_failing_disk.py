@@ -16,6 +16,7 @@ import torch
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.paths.base import Worker
 from dualblade.paths.page_cache import PageCache
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.units import MIB
@@ -111,50 +112,50 @@ def test_rows_that_were_never_written_back_are_not_served_as_zeros(
     disk: Disk, path: PageCache, buffer: PinnedBuffer
 ) -> None:
     kept = filled(buffer)
-    path.write(K, ROWS, buffer, 0)
+    path.write(K, ROWS, Worker(0, buffer))
     write_back_and_drop(path, K)
     filled(buffer)
     disk.refuse_writes()
-    path.write(V, ROWS, buffer, 0)
+    path.write(V, ROWS, Worker(0, buffer))
     write_back_and_drop(path, V)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"could not write back the file of layer 0 V .*tokens in it are lost"):
-            path.read(V, ROWS, buffer, 0)
+            path.read(V, ROWS, Worker(0, buffer))
     with pytest.raises(StorageError, match="could not write back"):
-        path.write(V, range(1000, 1001), buffer, 0)
-    path.read(K, ROWS, buffer, 0)
+        path.write(V, range(1000, 1001), Worker(0, buffer))
+    path.read(K, ROWS, Worker(0, buffer))
     assert torch.equal(buffer.data[: len(kept)], kept)
 
     disk.take_writes()
-    path.crop(V, 500, buffer, 0)
+    path.crop(V, 500, Worker(0, buffer))
     with pytest.raises(StorageError, match="could not write back"):
-        path.read(V, range(500), buffer, 0)
-    path.crop(V, 0, buffer, 0)
+        path.read(V, range(500), Worker(0, buffer))
+    path.crop(V, 0, Worker(0, buffer))
     kept = filled(buffer)
-    path.write(V, ROWS, buffer, 0)
+    path.write(V, ROWS, Worker(0, buffer))
     write_back_and_drop(path, V)
-    path.read(V, ROWS, buffer, 0)
+    path.read(V, ROWS, Worker(0, buffer))
     assert torch.equal(buffer.data[: len(kept)], kept)
 
 
 def test_a_read_that_fails_is_an_error_and_not_the_end_of_the_process(
     disk: Disk, path: PageCache, buffer: PinnedBuffer
 ) -> None:
-    path.write(K, ROWS, buffer, 0)
+    path.write(K, ROWS, Worker(0, buffer))
     write_back_and_drop(path, K)
     disk.refuse_reads()
     for _ in range(2):
         with pytest.raises(StorageError, match=r"cannot read the file of layer 0 K in .*: Input/output error"):
-            path.read(K, ROWS, buffer, 0)
+            path.read(K, ROWS, Worker(0, buffer))
     with pytest.raises(StorageError, match=r"cannot write the file of layer 0 K in .*: Input/output error"):
         path._files[K].write(100 * ROW_BYTES + 100, buffer.data[:100])  # the rest of that page has to be read first
 
 
 def test_a_file_cut_short_is_an_error(path: PageCache, buffer: PinnedBuffer) -> None:
-    path.write(K, ROWS, buffer, 0)
+    path.write(K, ROWS, Worker(0, buffer))
     os.truncate(f"/proc/self/fd/{path._files[K].fd}", 10 * ROW_BYTES)
     with pytest.raises(StorageError, match=r"layer 0 K in .*: it ends at byte 40,960: is another program"):
-        path.read(K, ROWS, buffer, 0)
+        path.read(K, ROWS, Worker(0, buffer))
 
 
 def test_a_file_system_that_hides_such_failures_is_told(disk: Disk, tmp_path: Path) -> None:

@@ -46,12 +46,11 @@ def test_both_ways_bring_every_byte_of_any_view(link: Link) -> None:
     rows = torch.rand(4, 16, 8, 32, device=memory(link)).half()
     scattered = rows.permute(2, 0, 1, 3)  # [8, 4, 16, 32], as a model's K and V come
     down, up = (buffer.data[: rows.nbytes].view(torch.float16).view(scattered.shape) for buffer in buffers)
-    link.compute_so_far()()
-    link.start_down(down, scattered)()
+    link.start_down(down, scattered, link.compute_so_far())()
     assert torch.equal(down, scattered.cpu())
     up.copy_(down)
     arrived = torch.zeros_like(scattered, memory_format=torch.contiguous_format)
-    link.start_up(arrived, up)()
+    link.start_up(arrived, up, link.compute_so_far())()
     assert torch.equal(arrived, scattered)
 
 
@@ -62,20 +61,20 @@ def test_a_paced_link_takes_at_least_its_time_for_all_threads_together() -> None
     start_s = time.monotonic()
     with ThreadPoolExecutor(3) as threads:
         for copied in [
-            threads.submit(lambda: link.start_up(torch.empty_like(source), source)()) for _ in range(copies)
+            threads.submit(lambda: link.start_up(torch.empty_like(source), source, None)()) for _ in range(copies)
         ]:
             copied.result()
     assert time.monotonic() - start_s >= copies * (SIZE_BYTES / 0.1e9 + 100e-6)
-    assert link.describe()["copies"] == copies
+    assert link.summary()["copies"] == copies
 
 
 def test_a_link_in_proportion_to_the_storage_has_that_multiple_of_its_rate() -> None:
     pace = LinkPace(None, "a test", storage_ratio=0.5, storage_gb_per_s=0.2)
     link, source = PacedLink(pace), torch.zeros(SIZE_BYTES, dtype=torch.uint8)
     start_s = time.monotonic()
-    link.start_up(torch.empty_like(source), source)()
+    link.start_up(torch.empty_like(source), source, None)()
     assert time.monotonic() - start_s >= SIZE_BYTES / 0.1e9
-    told = link.describe()
+    told = link.summary()
     assert (told["gb_per_s"], told["storage_ratio"], told["storage_gb_per_s"]) == (0.1, 0.5, 0.2)
 
 
@@ -85,7 +84,7 @@ def test_a_paced_link_does_not_make_idle_time_up() -> None:
     time.sleep(0.03)
     for _ in range(2):
         start_s = time.monotonic()
-        link.start_up(torch.empty_like(source), source)()
+        link.start_up(torch.empty_like(source), source, None)()
         assert time.monotonic() - start_s >= SIZE_BYTES / 0.1e9
         time.sleep(0.03)
 
@@ -93,8 +92,8 @@ def test_a_paced_link_does_not_make_idle_time_up() -> None:
 def test_a_link_faster_than_memory_says_so() -> None:
     link = PacedLink(LinkPace(gb_per_s=1e6, source="a test"))
     source = torch.zeros(SIZE_BYTES, dtype=torch.uint8)
-    link.start_up(torch.empty_like(source), source)()
-    told = link.describe()
+    link.start_up(torch.empty_like(source), source, None)()
+    told = link.summary()
     assert told["overruns"] == 1 and told["overrun_s"] > 0 and told["emulated"]
 
 
@@ -123,13 +122,13 @@ def test_copies_follow_what_the_gpu_was_given_to_do() -> None:
             torch.cuda._sleep(20_000_000)
             device.fill_(turn)
             produced = link.compute_so_far()
-            copy_thread.submit(lambda p=produced: (p(), link.start_down(pinned, device)())).result()
+            copy_thread.submit(lambda p=produced: link.start_down(pinned, device, p)()).result()
             assert bool((pinned == turn).all())
             torch.cuda._sleep(20_000_000)
             seen = device.clone()
             read = link.compute_so_far()
             pinned.fill_(-1)
-            copy_thread.submit(lambda p=read: (p(), link.start_up(device, pinned)())).result()
+            copy_thread.submit(lambda p=read: link.start_up(device, pinned, p)()).result()
             assert bool((seen == turn).all()) and bool((device == -1).all())
     link.close()
 
@@ -145,8 +144,8 @@ def test_a_store_on_a_gpu_gives_back_what_was_appended(disk_path: Path, pipeline
         kept = [[torch.rand(40, 2, 4, 64, device="cuda").half() for _ in "kv"] for _ in range(4)]
         for layer, new in enumerate(kept):
             store.prefill(layer, *new)
-        for _ in range(10):
-            store.moment = store.moment.next()
+        for iteration in range(1, 11):
+            store.begin("decode", iteration)
             for layer in range(4):
                 for got, expected in zip(store.fetch(layer), kept[layer], strict=True):
                     assert torch.equal(got, expected)

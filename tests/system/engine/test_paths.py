@@ -19,6 +19,7 @@ from dualblade.config.storage import StorageConfig
 from dualblade.errors import StorageError
 from dualblade.geometry import KVGeometry, TensorId
 from dualblade.linux.page_residency import mincore_bytes, resident_bytes
+from dualblade.paths.base import Worker
 from dualblade.paths.direct import NvmeDirect
 from dualblade.paths.page_cache import PageCache
 from dualblade.paths.pinned import PinnedBuffer, pinned_state
@@ -31,10 +32,10 @@ def storage(directory: Path, **changes: object) -> StorageConfig:
     return dataclasses.replace(StorageConfig("test", str(directory), chunk_bytes=8192, queue_depth=3), **changes)  # type: ignore[arg-type]
 
 
-def open_path(name: str, geometry: KVGeometry, directory: Path) -> NvmeDirect | PageCache:
+def open_path(name: str, geometry: KVGeometry, directory: Path, worker: Worker | None = None) -> NvmeDirect | PageCache:
     layers = range(geometry.n_layers)
     if name == "direct":
-        return NvmeDirect(geometry, layers, storage(directory), depths=[3])
+        return NvmeDirect(geometry, layers, storage(directory), [worker or Worker(0, PinnedBuffer(1))])
     io, _, evict = name.partition("+")
     return PageCache(geometry, layers, storage(directory, page_cache_io=io), evict=bool(evict))
 
@@ -52,29 +53,30 @@ def test_rows_come_back_as_they_were_written(
 ) -> None:
     geometry = KVGeometry.uniform(LAYERS, 1, head_dim, batch_size=batch, capacity_tokens=100)
     row_bytes = geometry.tensors[TensorId(0, "k")].row_bytes
-    buffer = PinnedBuffer(100 * row_bytes + 2 * 4096)
+    worker = Worker(0, PinnedBuffer(100 * row_bytes + 2 * 4096))
+    buffer = worker.buffer
     model: dict[TensorId, torch.Tensor] = {t: torch.empty(0, row_bytes, dtype=torch.uint8) for t in geometry.tensors}
     torch.manual_seed(seed)
-    path = open_path(name, geometry, disk_path)
+    path = open_path(name, geometry, disk_path, worker)
     try:
         for action, which, amount in actions:
             tensor = list(model)[which]
             length = len(model[tensor])
             if action == "crop":
                 model[tensor] = model[tensor][:amount]
-                path.crop(tensor, len(model[tensor]), buffer, 0)
+                path.crop(tensor, len(model[tensor]), worker)
             elif amount and length + amount <= 100:
                 rows = torch.randint(0, 256, (amount, row_bytes), dtype=torch.uint8)
                 model[tensor] = torch.cat([model[tensor], rows])
                 lead = path.lead_bytes(tensor, length)
                 buffer.data.random_(0, 256)
                 buffer.data[lead : lead + rows.numel()] = rows.view(-1)
-                path.write(tensor, range(length, length + amount), buffer, 0)
+                path.write(tensor, range(length, length + amount), worker)
             for other, expected in model.items():
                 first = min(which, len(expected))
                 wanted = expected[first:]
                 if len(wanted):
-                    path.read(other, range(first, len(expected)), buffer, 0)
+                    path.read(other, range(first, len(expected)), worker)
                     lead = path.lead_bytes(other, first)
                     assert torch.equal(buffer.data[lead : lead + wanted.numel()], wanted.reshape(-1)), (other, action)
     finally:
@@ -84,12 +86,12 @@ def test_rows_come_back_as_they_were_written(
 def test_the_direct_path_leaves_nothing_in_the_page_cache_and_evict_takes_everything_out(disk_path: Path) -> None:
     geometry = KVGeometry.uniform(1, 4, 64, batch_size=4, capacity_tokens=512)
     tensor, rows = TensorId(0, "k"), range(512)
-    buffer = PinnedBuffer(geometry.tensors[tensor].size_bytes + 8192)
+    worker = Worker(0, PinnedBuffer(geometry.tensors[tensor].size_bytes + 8192))
     resident = {}
     for name in ("direct", "mmap", "mmap+evict", "rw+evict"):
-        path = open_path(name, geometry, disk_path)
-        path.write(tensor, rows, buffer, 0)
-        path.read(tensor, rows, buffer, 0)
+        path = open_path(name, geometry, disk_path, worker)
+        path.write(tensor, rows, worker)
+        path.read(tensor, rows, worker)
         fd = path.target.fd if isinstance(path, NvmeDirect) else path._files[tensor].fd
         resident[name] = mincore_bytes(fd, geometry.tensors[tensor].size_bytes)
         assert resident_bytes(fd) == resident[name]

@@ -58,7 +58,7 @@ def move(
     ring: Ring, op: Op, buffer: PinnedBuffer, blocks: range, chunk_blocks: int = 16, timeout_s: float = 30
 ) -> None:
     size = len(blocks) * BLOCK
-    ring.transfer(op, buffer, buffer.address, blocks.start * BLOCK, size, chunk_blocks * BLOCK, timeout_s)
+    ring.wait(ring.start(op, buffer, buffer.address, blocks.start * BLOCK, size, chunk_blocks * BLOCK), timeout_s)
 
 
 def content(fd: int) -> bytes:
@@ -110,7 +110,7 @@ def test_a_mirror_gets_just_its_bytes_through_little_staging(
     buffer.data.fill_(0x5A)
     with ring_on(fd, queue_depth=queue_depth) as ring:
         chunk = chunk_blocks * BLOCK
-        ring.transfer("read", buffer, buffer.address, blocks.start * BLOCK, size, chunk, 30, mirror)
+        ring.wait(ring.start("read", buffer, buffer.address, blocks.start * BLOCK, size, chunk, mirror), 30)
     offset = blocks.start * BLOCK
     assert bytes(target[1 : 1 + end - start].numpy()) == content(fd)[offset + start : offset + end]
     assert set(target[1 + end - start :].tolist()) | {int(target[0])} == {0xA5}

@@ -98,7 +98,7 @@ def generate(store: KVStore, seed: int) -> dict[TensorId, torch.Tensor]:
         store.prefill(layer, *new)
         kept |= {TensorId(layer, "k"): new[0], TensorId(layer, "v"): new[1]}
     for step in range(STEPS):
-        store.moment = store.moment.next()
+        store.begin("decode", seed * STEPS + step + 1)
         for layer in range(LAYERS):
             for kind, got in zip("kv", store.fetch(layer), strict=True):
                 assert torch.equal(got, kept[TensorId(layer, kind)]), f"seed {seed}, step {step}, layer {layer} {kind}"  # type: ignore[arg-type]

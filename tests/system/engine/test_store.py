@@ -15,8 +15,7 @@ from dualblade.config.device import LinkPace, ReadAheadConfig
 from dualblade.config.run import Pipeline, VariantConfig
 from dualblade.config.variants import VARIANTS
 from dualblade.geometry import KVGeometry, LayerShape
-from dualblade.paths.base import Finish
-from dualblade.pipeline.link import PacedLink
+from dualblade.pipeline.link import Finish, PacedLink
 from dualblade.store import KVStore
 from tests.support.stores import LINKS, rows, storage
 
@@ -111,13 +110,13 @@ class CountingLink(PacedLink):
         super().__init__(LinkPace(gb_per_s=100.0, source="a test"))
         self.cores: dict[int, int] = {}
 
-    def start_up(self, device: torch.Tensor, pinned: torch.Tensor) -> Finish:
+    def start_up(self, device: torch.Tensor, pinned: torch.Tensor, computed: None) -> Finish:
         self.cores[threading.get_ident()] = torch.get_num_threads()
-        return super().start_up(device, pinned)
+        return super().start_up(device, pinned, computed)
 
-    def start_down(self, pinned: torch.Tensor, device: torch.Tensor) -> Finish:
+    def start_down(self, pinned: torch.Tensor, device: torch.Tensor, computed: None) -> Finish:
         self.cores[threading.get_ident()] = torch.get_num_threads()
-        return super().start_down(pinned, device)
+        return super().start_down(pinned, device, computed)
 
 
 def test_copies_take_one_core_each_and_the_callers_threads_as_many_as_before(disk_path: Path) -> None:

@@ -15,6 +15,7 @@ from dualblade.config.run import Pipeline
 from dualblade.config.variants import VARIANTS
 from dualblade.errors import IntegrityError, StorageError
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.paths.base import DeviceBytes
 from dualblade.paths.direct import NvmeDirect
 from dualblade.store import KVStore
 from tests.support.stores import LINKS, filled, rows, storage
@@ -89,11 +90,11 @@ def test_a_store_is_closed_while_loads_wait_for_others(disk_path: Path, monkeypa
         direct = store.paths["direct"]
         real_write = direct.write
 
-        def write(tensor: TensorId, *arguments: Any) -> None:
+        def write(tensor: TensorId, *arguments: Any) -> DeviceBytes:
             if tensor == (0, "v"):
                 hangs.set()
                 assert goes_on.wait(30)
-            real_write(tensor, *arguments)
+            return real_write(tensor, *arguments)
 
         monkeypatch.setattr(direct, "write", write)
         store.append(0, *rows(geometry, 0, 16))

@@ -102,7 +102,7 @@ def prefill(storage: StorageConfig, geometry: KVGeometry, memory: Memory) -> dic
 def move(ring: Ring, op: Op, memory: Memory, lba_map: LbaMap, tensor: TensorId, chunk_bytes: int) -> None:
     extent = lba_map.extents[tensor]
     offset, size = extent.first_lba * lba_map.lba_bytes, extent.n_blocks * lba_map.lba_bytes
-    ring.transfer(op, memory, memory.address, offset, size, chunk_bytes, 30)
+    ring.wait(ring.start(op, memory, memory.address, offset, size, chunk_bytes), 30)
 
 
 def bounds(storage: StorageConfig, memory: Memory) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def ring_on(storage: StorageConfig, target: NvmeTarget, size_bytes: int) -> Ring
 
 
 def transfer(ring: Ring, op: Op, memory: Memory, offset: int, size: int, chunk_bytes: int = 16384) -> None:
-    ring.transfer(op, memory, memory.address, offset, size, chunk_bytes, 30)
+    ring.wait(ring.start(op, memory, memory.address, offset, size, chunk_bytes), 30)
 
 
 def error_of(action: Callable[[], None]) -> str | None:

@@ -40,9 +40,9 @@ def test_each_group_keeps_what_was_faster_for_it(
     for group, speed in speeds.items():
         faster = "cross" if speed["cross"] > speed["intra"] else "intra"
         assert [run[group] for run in runs] == ["intra", "intra", "cross", *[faster] * 4]
-        (decision,) = policy.describe()["groups"][group]["decisions"]
+        (decision,) = policy.summary()["groups"][group]["decisions"]
         assert decision["iteration"] == 4
-        assert decision["choice"] == policy.describe()["groups"][group]["choice"] == faster
+        assert decision["choice"] == policy.summary()["groups"][group]["choice"] == faster
         assert decision["intra_gb_per_s"] == pytest.approx(speed["intra"])
         assert decision["cross_gb_per_s"] == pytest.approx(speed["cross"])
 
@@ -52,21 +52,21 @@ def test_a_cold_first_iteration_decides_nothing() -> None:
     iterate(policy, 1, {"direct": {"intra": 0.01, "cross": 0.01}})
     for number in range(2, 5):
         iterate(policy, number, {"direct": {"intra": 2.0, "cross": 1.0}})
-    assert policy.describe()["groups"]["direct"]["choice"] == "intra"
+    assert policy.summary()["groups"]["direct"]["choice"] == "intra"
 
 
 def test_a_prompt_in_chunks_is_no_iteration() -> None:
     policy = Adaptive()
     assert policy.strategy("direct", Moment()) == "intra"
     policy.observe("direct", Moment(), 10**9, 1.0)
-    assert policy.describe() == {"policy": "adaptive", "groups": {}}
+    assert policy.summary() == {"policy": "adaptive", "groups": {}}
 
 
 def test_a_run_that_ends_early_has_no_choice() -> None:
     policy = Adaptive()
     for number in range(1, 4):
         iterate(policy, number, {"direct": {"intra": 1.0, "cross": 2.0}})
-    group = policy.describe()["groups"]["direct"]
+    group = policy.summary()["groups"]["direct"]
     assert group["choice"] is None
     assert [iteration["strategy"] for iteration in group["iterations"]] == ["intra", "intra", "cross"]
 
@@ -81,7 +81,7 @@ def test_drift_is_probed_anew_only_when_asked_for() -> None:
     assert runs[None] == [*settled, *["cross"] * 6]
     # two iterations off by a factor of 4, then the probe: Intra, Cross, and Intra from then on
     assert runs[1.5] == [*settled, "cross", "cross", "intra", "cross", "intra", "intra"]
-    assert [decision["iteration"] for decision in policy.describe()["groups"]["direct"]["decisions"]] == [4, 10]
+    assert [decision["iteration"] for decision in policy.summary()["groups"]["direct"]["decisions"]] == [4, 10]
 
 
 def test_a_single_slow_iteration_is_no_drift() -> None:

@@ -21,14 +21,6 @@ def test_group_1_is_the_longest_run_of_layers_that_fits(kpu_bytes: list[int], kn
     assert plan.layers == ("page_cache",) * longest + ("direct",) * (len(kpu_bytes) - longest)
 
 
-@given(st.integers(1, 40), st.integers(0, 50), st.randoms(use_true_random=False))
-def test_a_ranking_decides_who_comes_first_but_not_how_many(n_layers: int, fits: int, random) -> None:  # type: ignore[no-untyped-def]
-    order = list(range(n_layers))
-    random.shuffle(order)
-    plan = plan_residency([10] * n_layers, 10 * fits, "direct", rank=order.index)
-    assert {layer for layer, path in enumerate(plan.layers) if path == "page_cache"} == set(order[:fits])
-
-
 @pytest.mark.parametrize(
     ("knob", "overflow", "layers"),
     [

@@ -16,6 +16,7 @@ from dualblade import DualBladeCache
 from dualblade.errors import ConfigurationError, IntegrityError, StorageError
 from dualblade.geometry import TensorId
 from dualblade.linux.mounts import mount_of, read_mounts
+from dualblade.paths.base import DeviceBytes
 from dualblade.paths.direct import NvmeDirect
 from dualblade.store import KVStore
 from tests.support.generating import NEW, MakeCache, assert_same, generate
@@ -36,10 +37,10 @@ def test_a_failed_write_ends_generation_or_came_too_late_to_matter(
     for failing in {0, 1, 2, writes // 2, writes - 2 * n_layers - 1, writes - 1}:
         count = itertools.count()
 
-        def write(*args: Any, failing: int = failing, count: Iterator[int] = count) -> None:
+        def write(*args: Any, failing: int = failing, count: Iterator[int] = count) -> DeviceBytes:
             if next(count) == failing:
                 raise StorageError("the device is gone")
-            real_write(*args)
+            return real_write(*args)
 
         monkeypatch.setattr(NvmeDirect, "write", write)
         with make_cache(model, 2, "nvme_direct_only") as kv:
