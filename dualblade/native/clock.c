@@ -12,10 +12,10 @@ struct db_clock {
     pthread_mutex_t lock;
     double read_ns_per_byte, write_ns_per_byte;
     uint64_t latency_ns;
-    uint64_t at_ns;              /* the time at which `served` holds */
-    double served;               /* service that a queue has had which was busy all along */
+    uint64_t at_ns;              /* the time for which `served` is right */
+    double served;               /* service that an always busy queue has had */
     int n_queues;
-    double booked[MAX_QUEUES];  /* the service at which each queue's last command is through */
+    double booked[MAX_QUEUES];   /* the service at which each queue's last command is complete */
 };
 
 struct db_clock *db_clock_new(double read_ns_per_byte, double write_ns_per_byte, uint64_t latency_ns)
@@ -44,7 +44,7 @@ int db_clock_join(struct db_clock *clock)
     return queue;
 }
 
-/* Queues with commands left at `served`, and the service at which the first of them runs dry. */
+/* Count the queues with commands left at `served`; `dry` is the service at which the first of them becomes empty. */
 static unsigned busy_queues(const struct db_clock *clock, double served, double *dry)
 {
     unsigned n = 0;

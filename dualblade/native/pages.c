@@ -17,7 +17,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sigaction previous;
 static uintptr_t page_bytes;
-static atomic_flag held = ATOMIC_FLAG_INIT; /* of the list; a handler may not wait for a mutex */
+static atomic_flag held = ATOMIC_FLAG_INIT; /* guards the list; a signal handler may not use a mutex */
 static struct db_guard *guards;
 
 static void lock(void)
@@ -55,7 +55,7 @@ static bool fill_with_zeros(struct db_guard *guard, uintptr_t at)
     return true;
 }
 
-/* A fault is known by its address: torch may copy in other threads than the one that set up the guard. */
+/* Find the guard by address, since torch may copy in other threads than the one that set up the guard. */
 static bool answer(uintptr_t at)
 {
     lock();
@@ -83,7 +83,7 @@ static void forget_all(void)
 
 static void set_up(void)
 {
-    pthread_atfork(NULL, NULL, forget_all); /* a child has none of the threads that guard anything */
+    pthread_atfork(NULL, NULL, forget_all); /* a child has none of the threads with guards */
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
     sigaction(SIGBUS, &action, &previous);
@@ -109,7 +109,7 @@ void db_unguard(struct db_guard *guard)
     unlock();
 }
 
-/* It waits for the pages of a range, so it is asked about one that has none. */
+/* sync_file_range waits for the pages of a range, so this asks about a range without pages. */
 int db_write_back_error(int fd)
 {
     return sync_file_range(fd, BEYOND_ANY_FILE, 1, SYNC_FILE_RANGE_WAIT_BEFORE) ? -errno : 0;

@@ -15,28 +15,28 @@
 #include "clock.h"
 #include "ring.h"
 
-#define MAX_RETRIES 64u                    /* of one command, on EINTR and EAGAIN */
-#define MAX_NVME_RETRIES 5u                /* of one command, on a status that allows it; the kernel's own number */
-#define CANCEL_GRACE_NS 5000000000ull       /* for the kernel to hand back cancelled commands */
+#define MAX_RETRIES 64u                     /* of one command, on EINTR and EAGAIN */
+#define MAX_NVME_RETRIES 5u                 /* of one command, on a status that allows it; as in the kernel */
+#define CANCEL_GRACE_NS 5000000000ull       /* time for the kernel to return cancelled commands */
 #define CANCEL_DATA UINT64_MAX              /* user_data of the cancel request itself */
 
 /* NVM command set, figure "Opcodes"; base specification, figure "Completion Queue Entry: Status Field". */
 #define NVME_WRITE 0x01
 #define NVME_READ 0x02
 #define NVME_DO_NOT_RETRY 0x4000
-#define NVME_MOST_BLOCKS 0x10000u           /* NLB is 16 bits wide, and 0 stands for 1 */
+#define NVME_MAX_BLOCKS  0x10000u           /* NLB is 16 bits wide, and 0 stands for 1 */
 
 struct command {
     struct db_transfer *transfer;
     char *buffer;
     uint64_t offset;
     uint64_t bytes;
-    double ticket;          /* of the ring's clock, */
-    uint64_t due_ns;        /* and when it will be complete, as far as is known */
+    double ticket;          /* of the ring's clock */
+    uint64_t due_ns;        /* when it will be complete, as far as is known */
     int res;
     unsigned retries;
-    bool held;              /* the kernel is done with it, and the clock is not */
-    bool fixed;             /* it lies in registered memory, and the kernel was told so */
+    bool held;              /* complete in the kernel, but not yet by the clock */
+    bool fixed;             /* issued with registered memory */
 };
 
 struct db_transfer {
@@ -44,17 +44,17 @@ struct db_transfer {
     char *buffer;
     uint64_t offset, bytes, chunk_bytes;
     uint64_t issued;
-    uint64_t stride;        /* of a mirrored transfer's slots in its staging */
+    uint64_t stride;        /* between a mirrored transfer's slots in the staging */
     struct db_mirror mirror;
     bool write, mirrored;
-    bool kept;              /* the kernel kept commands of it that it was asked to give back */
+    bool kept;              /* the kernel did not return its cancelled commands */
     unsigned in_flight;
     int error;              /* first failure; nothing new is issued after it */
     struct db_result result;
 };
 
-/* Registered memory. One buffer of the kernel's for each piece: Linux 6.1 counts the segments of a native command from
-   its start to the end of the whole buffer (block/blk-map.c, blk_rq_map_user_bvec), and refuses what is too many. */
+/* Registered memory. The kernel gets each piece as a buffer of its own: Linux 6.1 counts the segments of a native command
+   from its start to the end of the whole buffer (block/blk-map.c, blk_rq_map_user_bvec), and refuses too many. */
 struct pieces {
     uintptr_t base;
     uint64_t bytes, stride_bytes, piece_bytes;
@@ -64,8 +64,8 @@ struct db_ring {
     struct io_uring uring;
     struct db_device device;
     struct db_clock *clock;
-    struct pieces pieces;               /* none, when `bytes` is 0 */
-    int queue;                          /* of the clock */
+    struct pieces pieces;               /* none if `bytes` is 0 */
+    int queue;                          /* its number on the clock */
     unsigned queue_depth;
     struct command *commands;
     unsigned *idle;                     /* stack of free slots in `commands` */
@@ -136,7 +136,7 @@ int db_ring_open(struct db_ring **out, const struct db_device *device, unsigned 
     return 0;
 }
 
-/* Number of the piece that holds byte `offset`, and where that piece begins and ends. */
+/* Returns the number of the piece that holds byte `offset`, and where that piece begins and ends. */
 static uint64_t piece_at(const struct pieces *pieces, uint64_t offset, uint64_t *first, uint64_t *end)
 {
     uint64_t stride = offset / pieces->stride_bytes, in_stride = offset % pieces->stride_bytes / pieces->piece_bytes;
@@ -170,7 +170,7 @@ int db_ring_registered(const struct db_ring *ring)
     return ring->pieces.bytes != 0;
 }
 
-/* The piece of registered memory that holds a command, or -1. */
+/* Returns the piece of registered memory that holds a command, or -1. */
 static int piece_of(const struct pieces *pieces, const struct command *command)
 {
     uint64_t offset = (uintptr_t)command->buffer - pieces->base, first, end;
@@ -220,7 +220,7 @@ static bool within_bounds(const struct db_device *device, const struct command *
     if (!device->nsid)
         return inside;
     return inside && (command->offset | command->bytes) % device->block_bytes == 0 &&
-           command->bytes / device->block_bytes <= NVME_MOST_BLOCKS;
+           command->bytes / device->block_bytes <= NVME_MAX_BLOCKS;
 }
 
 static void prepare(const struct db_ring *ring, struct command *command, struct io_uring_sqe *sqe)
@@ -253,7 +253,7 @@ static void prepare(const struct db_ring *ring, struct command *command, struct 
     }
 }
 
-/* Queue the command in `slot`. The bounds are checked here, the last moment before the kernel sees it. */
+/* Queue the command in `slot`. This is the last place before the kernel, so it checks the bounds. */
 static void issue(struct db_ring *ring, unsigned slot)
 {
     struct command *command = &ring->commands[slot];
@@ -296,7 +296,7 @@ static void issue_all(struct db_ring *ring)
     }
 }
 
-/* Copy what a command brought on to the mirror, as far as it lies in the part of the transfer that is mirrored. */
+/* Copy a command's data to the mirror, as far as it lies in the mirrored part of the transfer. */
 static void reflect(const struct command *command, uint64_t bytes)
 {
     const struct db_mirror *mirror = &command->transfer->mirror;
@@ -307,18 +307,18 @@ static void reflect(const struct command *command, uint64_t bytes)
         memcpy(mirror->target + (first - mirror->from), command->buffer + (first - start), last - first);
 }
 
-/* Issue a command, or what is left of it, again. True unless it was tried often enough. */
-static bool resume(struct db_ring *ring, unsigned slot, unsigned most_retries)
+/* Issue a command, or the rest of it, again. Returns false after `max_retries` tries or if the transfer failed. */
+static bool resume(struct db_ring *ring, unsigned slot, unsigned max_retries)
 {
     struct command *command = &ring->commands[slot];
-    if (command->transfer->error || command->retries++ >= most_retries)
+    if (command->transfer->error || command->retries++ >= max_retries)
         return false;
     command->transfer->result.resumed++;
     issue(ring, slot);
     return true;
 }
 
-/* Bytes that a completion stands for; a native command that succeeds moves all of its own and returns 0. */
+/* Returns the bytes that a completion moved; a native command that succeeds moves all of its bytes and returns 0. */
 static uint64_t completed_bytes(const struct db_ring *ring, const struct command *command)
 {
     if (ring->device.nsid)
@@ -329,7 +329,7 @@ static uint64_t completed_bytes(const struct db_ring *ring, const struct command
 static unsigned retries_allowed(struct db_ring *ring, const struct command *command)
 {
     int res = command->res;
-    if (res == -EINVAL && command->fixed) { /* a kernel that registers memory but takes no commands on it */
+    if (res == -EINVAL && command->fixed) { /* this kernel registers memory but refuses commands on it */
         ring->pieces.bytes = 0;
         return MAX_RETRIES;
     }
@@ -338,7 +338,7 @@ static unsigned retries_allowed(struct db_ring *ring, const struct command *comm
     return ring->device.nsid && res > 0 && !(res & NVME_DO_NOT_RETRY) ? MAX_NVME_RETRIES : 0;
 }
 
-/* Account for one completion: done, to be resumed, or failed. */
+/* Handle one completion: done, to be resumed, or failed. */
 static void settle(struct db_ring *ring, unsigned slot)
 {
     struct command *command = &ring->commands[slot];
@@ -347,7 +347,7 @@ static void settle(struct db_ring *ring, unsigned slot)
     ring->in_flight--;
     t->in_flight--;
     if (bytes) {
-        if (t->mirrored && !t->error) /* of a transfer that failed, the mirror may be another's by now */
+        if (t->mirrored && !t->error) /* another transfer may use a failed one's mirror by now */
             reflect(command, bytes);
         t->result.moved += bytes;
         command->buffer += bytes;
@@ -371,7 +371,7 @@ static void hold(struct db_ring *ring, unsigned slot)
     ring->n_held++;
 }
 
-/* Settle the held commands whose time has come; returns when the next one is due, or 0 if any was settled. */
+/* Settle the held commands that are due. Returns 0 if there were any, else the time at which the next one is due. */
 static uint64_t settle_due(struct db_ring *ring)
 {
     uint64_t now = now_ns(), next_ns = UINT64_MAX;
@@ -395,7 +395,7 @@ static uint64_t settle_due(struct db_ring *ring)
     return settled ? 0 : next_ns;
 }
 
-/* Queue what the idle slots have room for and submit it, so that the device has work until the next wait. */
+/* Fill the idle slots and submit, so that the device has work until the next wait. */
 static void keep_busy(struct db_ring *ring)
 {
     issue_all(ring);
@@ -403,8 +403,8 @@ static void keep_busy(struct db_ring *ring)
         io_uring_submit(&ring->uring);
 }
 
-/* Take in all completions that are there. Copying on to a mirror takes the time of a command or so, which is why the
-   slot that it frees is filled before the next one is copied. */
+/* Handle all completions that have arrived. A copy to a mirror takes about as long as a command. So each freed slot is
+   filled before the next copy. */
 static unsigned collect(struct db_ring *ring)
 {
     struct io_uring_cqe *cqe;
@@ -427,7 +427,7 @@ static unsigned collect(struct db_ring *ring)
     return seen;
 }
 
-/* As `reap`, on a ring whose completions nobody announces. An enter that waits would know no timeout. */
+/* Reap on a polled ring, where no interrupt announces a completion; a waiting io_uring_enter would have no timeout. */
 static int reap_by_polling(struct db_ring *ring, uint64_t timeout_ns)
 {
     uint64_t give_up_ns = now_ns() + timeout_ns;
@@ -442,8 +442,8 @@ static int reap_by_polling(struct db_ring *ring, uint64_t timeout_ns)
     return rc >= 0 || rc == -EAGAIN ? -ETIME : rc;
 }
 
-/* Submit what is queued and take in at least one completion. 0, or -errno of the wait itself (-ETIME: none came).
-   A signal ends the wait early; when it also submitted something, that shows only as a success without a completion. */
+/* Submit commands and handle at least one completion. Returns 0, or -errno of the wait itself (-ETIME: none came).
+   A signal ends the wait early. If the call had submitted something, it then returns success without a completion. */
 static int reap(struct db_ring *ring, uint64_t timeout_ns)
 {
     if (ring->device.iopoll)
@@ -458,7 +458,7 @@ static int reap(struct db_ring *ring, uint64_t timeout_ns)
     return collect(ring) ? 0 : rc;
 }
 
-/* As `reap`, by the ring's clock: a command counts when the kernel and the clock are both done with it. */
+/* Reap by the ring's clock: a command is complete when it is complete in the kernel and by the clock. */
 static int reap_by_clock(struct db_ring *ring, uint64_t timeout_ns)
 {
     uint64_t next_ns = settle_due(ring), now = now_ns();
@@ -478,7 +478,7 @@ static int wait_for_some(struct db_ring *ring, uint64_t timeout_ns)
     return ring->clock ? reap_by_clock(ring, timeout_ns) : reap(ring, timeout_ns);
 }
 
-/* Device offset of a command of this transfer that has not come back. */
+/* Returns the device offset of the first command of this transfer that is still in flight. */
 static uint64_t first_in_flight(const struct db_ring *ring, const struct db_transfer *t)
 {
     uint64_t offset = t->offset + t->issued;
@@ -490,7 +490,7 @@ static uint64_t first_in_flight(const struct db_ring *ring, const struct db_tran
     return offset;
 }
 
-/* Fail every transfer in flight and ask the kernel for their commands back; it may keep some. */
+/* Fail every transfer in flight and cancel their commands; the kernel may keep some. */
 static void cancel_all(struct db_ring *ring, int error)
 {
     for (struct db_transfer *t = ring->first; t; t = t->next)
@@ -552,7 +552,7 @@ unsigned db_ring_close(struct db_ring *ring)
         return ring->in_flight;
     while (ring->first)
         forget(ring, ring->first);
-    io_uring_unregister_files(&ring->uring); /* the kernel ends a ring later on, and would hold the device till then */
+    io_uring_unregister_files(&ring->uring); /* the kernel frees a ring later, and would hold the device until then */
     io_uring_queue_exit(&ring->uring);
     release(ring);
     return 0;
