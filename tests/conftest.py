@@ -31,6 +31,20 @@ CGROUP_V2 = Path("/sys/fs/cgroup")
 
 MakeCgroup = Callable[[int, "Path | None"], Path]
 
+# Folders whose tests share one guest, or this machine's disks, page cache and cgroups: one worker runs each group.
+SYSTEM = Path(__file__).parent / "system"
+GROUPS = {SYSTEM / "guest": "guest"} | dict.fromkeys(
+    (SYSTEM / "engine", SYSTEM / "harness", SYSTEM / "traces"), "machine"
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the group in which a test runs when several workers share the tests; elsewhere it is the test's file."""
+    for item in items:
+        groups = (group for folder, group in GROUPS.items() if item.path.is_relative_to(folder))
+        item.add_marker(pytest.mark.xdist_group(next(groups, item.path.stem)))
+
 
 @pytest.fixture
 def disk_path() -> Iterator[Path]:
