@@ -24,12 +24,13 @@ import torch
 
 from dualblade.config.run import RunConfig
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.run.run_files import RunFile
 
 
 def main() -> None:
     """Allocate and touch everything, wait for the limit, then prefill and decode."""
     run_dir = Path(sys.argv[1])
-    config = RunConfig.load(run_dir / "config.yaml")
+    config = RunConfig.load(run_dir / RunFile.CONFIG)
     torch.set_num_threads(1)
     _do_without_cuda(config.geometry().largest_tensor_bytes)
     peer = Peer(config)
@@ -45,7 +46,7 @@ def main() -> None:
         "decode_s": [seconds for seconds, _ in decode],
         "hit_rate": {"decode_per_iteration": [hit_rate for _, hit_rate in decode]},
     }
-    (run_dir / "result.json").write_text(json.dumps(result))
+    (run_dir / RunFile.RESULT).write_text(json.dumps(result))
     _say("done")
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dualblade.run.run_files import RunFile
 from traces.decode import decode, header
-from traces.schema import FILE_NAME
 
 DEV = 254 << 20
 BATCH = 200_000
@@ -25,13 +25,13 @@ BATCH = 200_000
 def main(commands: int) -> None:
     """Write the text, decode it, say what it took."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        raw = Path(folder) / "trace.txt"
+        raw = Path(folder) / RunFile.TRACE_TEXT
         write(raw, commands)
         child = os.fork()
         if child == 0:
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
             start = time.process_time()
-            info = decode(raw, Path(folder) / FILE_NAME)
+            info = decode(raw, Path(folder) / RunFile.DEVICE_IO)
             seconds = time.process_time() - start
             peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
             events = 2 * info.printed_events

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dualblade.config.storage import StorageConfig
+from dualblade.run.run_files import RunFile
 from experiments.errors import MachineError, RunError
 from experiments.machine.block_device import readahead
 from experiments.machine.caches import drop_caches
@@ -66,7 +67,7 @@ def run(point: Point, module: str, bench: Bench, python_path: Path = PROJECT) ->
         run_dir, kv_dir = scratch / "run", scratch / "kv"
         run_dir.mkdir()
         kv_dir.mkdir()
-        (run_dir / "config.yaml").write_text(yaml.safe_dump(point.engine_config(kv_dir)))
+        (run_dir / RunFile.CONFIG).write_text(yaml.safe_dump(point.engine_config(kv_dir)))
         program = stack.enter_context(_program(module, run_dir, group.procs, python_path))
         _wait_for(program, "ready", run_dir)
         drop_caches(scratch)
@@ -75,7 +76,7 @@ def run(point: Point, module: str, bench: Bench, python_path: Path = PROJECT) ->
             stack.enter_context(held_to_budget(point.budget_bytes, group.version, bench.journal))
         _say_go(program)
         _wait_for(program, "done", run_dir)
-        return dict(json.loads((run_dir / "result.json").read_text()))
+        return dict(json.loads((run_dir / RunFile.RESULT).read_text()))
 
 
 @contextlib.contextmanager

@@ -30,12 +30,13 @@ from dualblade.run.result import (
     describe,
     direct_path,
     extents,
-    failure,
     given_back,
     seconds_since_start,
     verify,
     write_result,
 )
+from dualblade.run.run_files import RunFile
+from dualblade.run.schema import failed_result
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def main(words: list[str] | None = None) -> int:
     run_dir: Path = arguments.run_dir
     variant = None
     try:
-        config = RunConfig.load(run_dir / "config.yaml")
+        config = RunConfig.load(run_dir / RunFile.CONFIG)
         variant = config.variant.name
         run(config, run_dir, handshake=arguments.handshake)
     except (DualBladeError, OSError) as error:
@@ -76,7 +77,7 @@ def _fail(run_dir: Path, variant: str | None, reason: str) -> None:
     print(f"dualblade: {reason}", file=sys.stderr)
     with contextlib.suppress(OSError):
         if run_dir.is_dir():
-            write_result(failure(variant, reason), run_dir / "result.json")
+            write_result(failed_result(variant, reason), run_dir / RunFile.RESULT)
 
 
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
@@ -107,9 +108,9 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         verify(result)
         operations, direct, placements = store.operations, direct_path(store), extents(store)
     result["deallocated"] = given_back(direct)
-    write_result(placements, run_dir / "extents.json")
-    write_log(operations, run_dir / "kv_io.parquet")
-    write_result(result, run_dir / "result.json")
+    write_result(placements, run_dir / RunFile.EXTENTS)
+    write_log(operations, run_dir / RunFile.KV_IO)
+    write_result(result, run_dir / RunFile.RESULT)
 
 
 def _hold(source: str) -> int:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.errors import BudgetError, DualBladeError
+from dualblade.run.run_files import RunFile
+from dualblade.run.schema import failed_result
 from dualblade.units import GB
 from experiments.errors import MachineError, RunError
 from experiments.io_paths.io_run import IoRun
@@ -28,7 +30,7 @@ from experiments.points.any_point import AnyPoint
 from experiments.points.io_point import IoPoint
 from experiments.points.point import Point, Settings
 from experiments.processes.engine import Engine, Report, running
-from experiments.results_folder import ENGINE_LOG, ENVIRONMENT, RESULT, ResultsFolder, Workspace
+from experiments.results_folder import ResultsFolder, Workspace
 from experiments.tracing import NoTrace, RunTrace, TraceSettings, traced
 
 # What I/O through the page cache needs to get on at all: pages under writeback and readahead, and the kernel's own
@@ -59,10 +61,10 @@ def measure(
         except MachineError:
             raise
         except DualBladeError as error:
-            result = {"schema": 1, "status": "failed", "error": str(error), "variant": point.group}
-            workspace.write_json(RESULT, result)
+            result = failed_result(point.group, str(error))
+            workspace.write_json(RunFile.RESULT, result)
         run.record["harness_s"] = run.seconds | _overhead(result, time.monotonic() - start)
-        workspace.write_json(ENVIRONMENT, run.record)
+        workspace.write_json(RunFile.ENVIRONMENT, run.record)
         workspace.write_config(point.config)
         workspace.publish()
     return result
@@ -103,7 +105,7 @@ class _Run:
                 tracer.stop()
             with self._step("decode_trace"):
                 result["trace"] = self.record["trace"] = tracer.decode()
-                self.workspace.write_json(RESULT, result)
+                self.workspace.write_json(RunFile.RESULT, result)
             with self._step("clean_up"):
                 stack.close()
         return result
@@ -134,7 +136,7 @@ class _Run:
         folder = self.workspace.folder
         arguments = [str(folder), "--handshake"]
         engine = stack.enter_context(
-            running(arguments, group.procs, folder / ENGINE_LOG, self.deadline_s, self.host.launch)
+            running(arguments, group.procs, folder / RunFile.ENGINE_LOG, self.deadline_s, self.host.launch)
         )
         if engine.wait_for("ready") is None:
             raise self._why(engine, group)
@@ -191,7 +193,7 @@ class _Run:
             return RunError(self._out_of_memory())
         if code < 0:
             return RunError(f"the engine was killed by {signal.Signals(-code).name}; run the point again")
-        log = (self.workspace.folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
+        log = (self.workspace.folder / RunFile.ENGINE_LOG).read_text(errors="replace").strip().splitlines()
         last = log[-1] if log else "nothing"
         return RunError(f"the engine ended with code {code} and the last it wrote was: {last}")
 

@@ -13,15 +13,10 @@ from typing import Any
 
 import yaml
 
+from dualblade.run.run_files import RUNS, RunFile, run_folder
 from experiments.machine.environment import fingerprint
 from experiments.machine.journal import Journal
 from experiments.points.any_point import AnyPoint
-
-CONFIG = "config.yaml"
-ENVIRONMENT = "environment.json"
-RESULT = "result.json"
-KV_IO = "kv_io.parquet"
-ENGINE_LOG = "engine.log"
 
 
 class State(Enum):
@@ -45,7 +40,7 @@ class StoredResult:
     def load(cls, folder: Path) -> StoredResult | None:
         """Read a run's folder; None if a file is missing or damaged, so that the point is measured again."""
         try:
-            environment, result = _read(folder / ENVIRONMENT), _read(folder / RESULT)
+            environment, result = _read(folder / RunFile.ENVIRONMENT), _read(folder / RunFile.RESULT)
         except (OSError, ValueError, RecursionError):
             return None
         return cls(folder, environment, result) if _is_sound(environment) else None
@@ -72,21 +67,21 @@ class ResultsFolder:
         self.root = root
 
     def folder(self, experiment: str, point: AnyPoint) -> Path:
-        return self.root / experiment / point.name / f"rep-{point.repetition}"
+        return run_folder(self.root / experiment / point.name, point.repetition)
 
     def find(self, point: AnyPoint) -> StoredResult | None:
         """Find the point's result in any experiment, since sweeps share points.
 
         A complete result comes before a failed one.
         """
-        folders = sorted(self.root.glob(f"*/{point.name}/rep-{point.repetition}"))
+        folders = sorted(run_folder(folder, point.repetition) for folder in self.root.glob(f"*/{point.name}"))
         records = [record for folder in folders if (record := StoredResult.load(folder))]
         records = [record for record in records if record.environment.get("config_hash") == point.config_hash]
         return min(records, key=lambda record: record.failed, default=None)
 
     def records(self) -> Iterator[StoredResult]:
         """Read every result in the folder."""
-        for folder in sorted(self.root.glob("[!.]*/*/rep-*")):
+        for folder in sorted(self.root.glob(RUNS)):
             if record := StoredResult.load(folder):
                 yield record
 
@@ -110,7 +105,7 @@ class Workspace:
     target: Path
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        (self.folder / CONFIG).write_text(yaml.safe_dump(dict(config), sort_keys=False))
+        (self.folder / RunFile.CONFIG).write_text(yaml.safe_dump(dict(config), sort_keys=False))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         (self.folder / name).write_text(json.dumps(content, indent=1) + "\n")
@@ -118,7 +113,7 @@ class Workspace:
     def read_result(self) -> dict[str, Any] | None:
         """Read what the engine wrote; None if it ended before."""
         try:
-            return _read(self.folder / RESULT)
+            return _read(self.folder / RunFile.RESULT)
         except (FileNotFoundError, ValueError):
             return None
 

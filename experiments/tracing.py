@@ -16,6 +16,7 @@ from dualblade.config.run import RunConfig
 from dualblade.config.sections import read_section, require
 from dualblade.config.storage import StorageConfig
 from dualblade.linux.mounts import mount_of, read_mounts
+from dualblade.run.run_files import RunFile
 from experiments.errors import MachineError, RunError
 from experiments.machine.block_device import BlockDevice, backing_device
 from experiments.processes.engine import enter
@@ -23,8 +24,6 @@ from experiments.processes.engine import enter
 if TYPE_CHECKING:
     from traces.schema import TraceInfo
 
-RAW = "trace.txt"
-TRACER_LOG = "trace.log"
 BLOCK_LAYER = ("block_requests", "block_latency", "io_layers")
 LAYERS, NVME_LAYERS = "io_layers", "io_layers_nvme"
 
@@ -88,16 +87,15 @@ class RunTrace:
         from traces.attribution import RunAttribution
         from traces.decode import decode
         from traces.formats import block_latency, io_layers, page_cache
-        from traces.schema import FILE_NAME
 
-        folder, raw = self._folder, self._folder / RAW
+        folder, raw = self._folder, self._folder / RunFile.TRACE_TEXT
         if self._settings.script == "block_latency":
-            return block_latency.write(raw, folder / block_latency.FILE_NAME)
+            return block_latency.write(raw, folder / RunFile.BLOCK_LATENCY)
         if self._settings.script == "page_cache":
-            return page_cache.write(raw, folder / page_cache.FILE_NAME)
-        info = decode(raw, folder / FILE_NAME, attribution=RunAttribution(folder))
+            return page_cache.write(raw, folder / RunFile.PAGE_CACHE)
+        info = decode(raw, folder / RunFile.DEVICE_IO, attribution=RunAttribution(folder))
         if info.source in (LAYERS, NVME_LAYERS):
-            io_layers.write(raw, folder / io_layers.FILE_NAME, nvme=info.source == NVME_LAYERS)
+            io_layers.write(raw, folder / RunFile.IO_LAYERS, nvme=info.source == NVME_LAYERS)
         return info
 
 
@@ -127,10 +125,10 @@ def traced(settings: TraceSettings, run: RunConfig, scratch: Path, folder: Path)
             tracer = stack.enter_context(
                 tracing(
                     script,
-                    folder / RAW,
+                    folder / RunFile.TRACE_TEXT,
                     arguments,
                     disks=[device.name for device in devices],
-                    log=folder / TRACER_LOG,
+                    log=folder / RunFile.TRACE_LOG,
                     buffer_pages=settings.buffer_pages,
                     attach_timeout_s=settings.attach_timeout_s,
                     prefix=enter(None),
@@ -139,7 +137,7 @@ def traced(settings: TraceSettings, run: RunConfig, scratch: Path, folder: Path)
         except TraceError as error:
             raise MachineError(str(error)) from None
         if not settings.keep_raw:
-            stack.callback(lambda: (folder / RAW).unlink(missing_ok=True))
+            stack.callback(lambda: (folder / RunFile.TRACE_TEXT).unlink(missing_ok=True))
         yield RunTrace(settings, folder, tracer.attach_s, tracer.stop)
 
 

@@ -23,12 +23,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualblade.run.run_files import RunFile
 from traces.errors import TraceError
 from traces.events import READ, WRITE, Int
 from traces.pairing import Commands
 from traces.text_columns import names
 
-EXTENTS, KV_IO = FILES = ("extents.json", "kv_io.parquet")
+FILES = (RunFile.EXTENTS, RunFile.KV_IO)
 EXTENTS_SCHEMA = 1
 PHASES = ("", "prefill", "decode")
 _SHIFT = 52  # of the tensor's number above a time or a row: 52 bits of ns are 52 days
@@ -115,8 +116,8 @@ class RunAttribution:
         """Raises:
         TraceError: one of them is missing or damaged.
         """
-        self._tensors = tensors = Tensors.load(folder / EXTENTS)
-        log = _read_log(folder / KV_IO, tensors)
+        self._tensors = tensors = Tensors.load(folder / RunFile.EXTENTS)
+        log = _read_log(folder / RunFile.KV_IO, tensors)
         reads, cached = log["op"] == READ, log["cached"]
         self._row_bytes = log["row_bytes"]
         self._ended_ns = int(log["storage_end_ns"].max(initial=0))

@@ -16,11 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualblade.run.run_files import RunFile
 from traces.errors import TraceError
 
 VERSION = 1
 METADATA_KEY = b"dualblade.device_io"
-FILE_NAME = "device_io.parquet"
+FILE_NAME = RunFile.DEVICE_IO
 _AGAIN = f"decode the raw trace again (python -m traces.decode TRACE RUN/{FILE_NAME})"
 OPERATIONS = ("read", "write", "deallocate", "flush", "other")
 

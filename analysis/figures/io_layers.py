@@ -13,13 +13,14 @@ from matplotlib.ticker import PercentFormatter
 from analysis.drawing.caption import trace_note, trace_provenance
 from analysis.drawing.layout import add_legend, add_note, new_panels
 from analysis.metrics.device_metrics import busy_rate
-from analysis.metrics.layer_times import FILE_NAME, LAYERS, is_split, layer_us, seen_share
+from analysis.metrics.layer_times import LAYERS, is_split, layer_us, seen_share
 from analysis.names import VARIANT
 from analysis.results.device_io import KINDS, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, split_by_ssd
 from analysis.selection.traced import traced_of
+from dualblade.run.run_files import RunFile
 
 BASELINE = "baseline"
 HEIGHT = 0.62  # of a bar, of the room of a request kind
@@ -44,7 +45,7 @@ TOGETHER = "Tracepoints of the block layer do not tell driver and device apart."
 def select(results: Results) -> Selection:
     """The Baseline's runs whose layers were traced; of an SSD's, those that tell driver and device apart, if any do."""
     runs = results.runs
-    chosen = (runs[VARIANT] == BASELINE) & runs["folder"].map(lambda run: (run / FILE_NAME).exists())
+    chosen = (runs[VARIANT] == BASELINE) & runs["folder"].map(lambda run: (run / RunFile.IO_LAYERS).exists())
     runs = runs[chosen.astype(bool)]
     faults = runs["folder"].map(_fault).dropna()
     selection = traced_of(runs.drop(index=faults.index), results)

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from analysis.metrics.device_metrics import NS_PER_US
 from analysis.results.device_io import RequestKind, load_device_io
 from analysis.results.documents import ResultsError
+from dualblade.run.run_files import RunFile
 
-FILE_NAME = "io_layers.parquet"
 ABOVE = ("vfs", "file_system", "block")
 SPLIT, UNSPLIT = ("driver", "device"), ("driver_and_device",)
 LAYERS = (*ABOVE, *SPLIT, *UNSPLIT)  # a run has either of the last two kinds
@@ -35,7 +35,7 @@ def layer_us(run_dir: Path, kind: RequestKind) -> pd.DataFrame:
     Raises:
         ResultsError: the run has no usable trace of layers.
     """
-    seen = load_device_io(run_dir).commands_of(kind).merge(_read(run_dir / FILE_NAME), on=JOINED_BY)
+    seen = load_device_io(run_dir).commands_of(kind).merge(_read(run_dir / RunFile.IO_LAYERS), on=JOINED_BY)
     seen["fs_ns"] = seen["fs_ns"].where(seen["fs_ns"] > 0, seen["enter_ns"])
     split = SETUP in seen
     way = ["enter_ns", "fs_ns", "queue_ns", *([SETUP] if split else []), "issue_ns", "complete_ns"]
@@ -51,7 +51,7 @@ def is_split(run_dir: Path) -> bool:
     Raises:
         ResultsError: the run has no usable trace of layers.
     """
-    return SETUP in _read(run_dir / FILE_NAME)
+    return SETUP in _read(run_dir / RunFile.IO_LAYERS)
 
 
 def seen_share(run_dir: Path, kind: RequestKind) -> float:

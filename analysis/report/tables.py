@@ -31,6 +31,7 @@ from analysis.names import (
 )
 from analysis.results.load import optional
 from analysis.selection.setups import Evidence, Setup, is_true
+from dualblade.run.run_files import RunFile
 
 Row = tuple[str, ...]
 
@@ -149,7 +150,7 @@ def _written(run: pd.Series) -> str:
 
 def _link(run_dir: Path, out_dir: Path) -> str:
     """Return a link to a run's result.json; an empty text for a run that lies in an archive."""
-    return Path(os.path.relpath(run_dir / "result.json", out_dir)).as_posix() if run_dir.exists() else ""
+    return Path(os.path.relpath(run_dir / RunFile.RESULT, out_dir)).as_posix() if run_dir.exists() else ""
 
 
 MACHINE = {

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.results.documents import ResultsError
+from dualblade.run.run_files import RunFile
 from traces import schema
 from traces.errors import TraceError
 
-KV_IO = "kv_io.parquet"
 KV_COLUMNS = ("phase", "iteration", "layer", "kind", "op", "path", "bytes", "storage_start_ns", "storage_end_ns")
 COLD = 1  # the decode iteration that finds the cache as prefill left it
 
@@ -71,19 +71,19 @@ def load_device_io(run_dir: Path) -> DeviceIO:
         ResultsError: the trace is missing, damaged, of another version, or lost events.
     """
     try:
-        table, info = schema.read(run_dir / schema.FILE_NAME)
+        table, info = schema.read(run_dir / RunFile.DEVICE_IO)
     except TraceError as error:
         raise ResultsError(str(error)) from None
     if not info.valid:
         raise ResultsError(f"the trace in {run_dir} is not valid: {info.reason}; measure the point again")
     commands = table.to_pandas()
     commands = commands[commands["op"].isin(["read", "write"]) & (commands["complete_ns"] >= 0)]
-    return DeviceIO(_warm(commands), _warm(_read_requests(run_dir / KV_IO)), info)
+    return DeviceIO(_warm(commands), _warm(_read_requests(run_dir / RunFile.KV_IO)), info)
 
 
 def has_device_io(run_dir: Path) -> bool:
     """Whether a run was traced."""
-    return (run_dir / schema.FILE_NAME).exists()
+    return (run_dir / RunFile.DEVICE_IO).exists()
 
 
 def _read_requests(path: Path) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import yaml
 
 from analysis.results.fields import OPTIONAL, PARTS, REQUIRED, REQUIRED_OF_CELL, REQUIRED_OF_IO, Kind
 from dualblade.errors import DualBladeError
+from dualblade.run.run_files import RunFile
 
 SCHEMA = 1
 SHOWN_CHARS = 80
@@ -30,14 +31,14 @@ def read_run(run_dir: Path) -> dict[str, Any]:
     Raises:
         ResultsError: the run failed, is of another schema, or a file is missing or damaged.
     """
-    result = _read(run_dir / "result.json")
+    result = _read(run_dir / RunFile.RESULT)
     if result.get("schema") != SCHEMA:
         raise ResultsError(f"result.json has schema {result.get('schema')!r}, and this version reads {SCHEMA}")
     if result.get("status") != "done":
         raise ResultsError(f"the run {result.get('status')}: {result.get('error')}; start its sweep again to retry it")
     run = {
-        "config": _read(run_dir / "config.yaml"),
-        "environment": _read(run_dir / "environment.json"),
+        "config": _read(run_dir / RunFile.CONFIG),
+        "environment": _read(run_dir / RunFile.ENVIRONMENT),
         "result": result,
     }
     for name, expected in (REQUIRED_OF_IO if is_io(result) else REQUIRED).items():
@@ -106,7 +107,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _check(name: str, value: Any, expected: Kind) -> None:
     if not expected.fits(value):
         source, _, field = name.partition(".")
-        file = {"config": "config.yaml"}.get(source, f"{source}.json")
+        file = RunFile.CONFIG if source == "config" else f"{source}.json"
         raise ResultsError(f"{field} in {file} is {_shown(value)}, expected {expected.text}")
 
 

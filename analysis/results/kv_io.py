@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.results.documents import ResultsError
+from dualblade.run.run_files import RunFile
 
-FILE_NAME = "kv_io.parquet"
 COLUMNS = (
     "phase",
     "iteration",
@@ -36,7 +36,7 @@ def read(run_dir: Path) -> pd.DataFrame:
     Raises:
         ResultsError: the file is missing, damaged, or lacks a column.
     """
-    path = run_dir / FILE_NAME
+    path = run_dir / RunFile.KV_IO
     try:
         operations = pq.read_table(path, columns=list(COLUMNS)).to_pandas()
     except FileNotFoundError:

@@ -18,6 +18,7 @@ from analysis.results import kernel_series
 from analysis.results.archive import archives, unpacked
 from analysis.results.documents import ResultsError, is_io, lookup, read_run
 from analysis.results.fields import REQUIRED, REQUIRED_OF_IO
+from dualblade.run.run_files import RUNS, UNFINISHED_RUNS
 
 DEFAULT_RESULTS = Path("results")
 
@@ -63,13 +64,13 @@ def find_runs(results_dir: Path) -> dict[str, Path]:
     `results_dir` holds such folders, archives of them, or both; it may also be an archive itself.
     """
     roots = [*map(unpacked, archives(results_dir)), results_dir]
-    folders = {path.relative_to(root): path for root in roots for path in root.glob("[!.]*/[!.]*/rep-*")}
+    folders = {path.relative_to(root): path for root in roots for path in root.glob(RUNS)}
     return {name.as_posix(): folders[name] for name in sorted(folders) if folders[name].is_dir()}
 
 
 def find_unfinished(results_dir: Path) -> list[Path]:
     """Hidden siblings, in which the harness prepares a run before it renames it into place."""
-    return sorted(path for path in results_dir.glob("[!.]*/[!.]*/.rep-*") if path.is_dir())
+    return sorted(path for path in results_dir.glob(UNFINISHED_RUNS) if path.is_dir())
 
 
 def optional(runs: pd.DataFrame, column: str) -> pd.Series:

@@ -7,12 +7,13 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.names import DISK, DISK_SERIAL, IO_OP, IO_PATH, MACHINE, PACE, SSD
-from analysis.results.device_io import DECODE_READ, KV_IO, PREFILL_WRITE, has_device_io, load_device_io
+from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, has_device_io, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
 from analysis.selection.comparable import Selection, comparable, limited, split_by_ssd, warm
 from analysis.selection.setups import LAYERS, trace_name
 from analysis.selection.tracing_cost import with_tracing_cost
+from dualblade.run.run_files import RunFile
 
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
@@ -48,7 +49,7 @@ def fault(run_dir: Path) -> str | None:
         return str(error)
     if all(len(io.requests_of(kind)) for kind in (PREFILL_WRITE, DECODE_READ)):
         return None
-    return f"{run_dir / KV_IO} does not say when the trace's phases were; measure the point again"
+    return f"{run_dir / RunFile.KV_IO} does not say when the trace's phases were; measure the point again"
 
 
 def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:

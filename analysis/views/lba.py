@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from analysis.results.documents import ResultsError
 from analysis.views.one_run import describe
-from traces.schema import FILE_NAME, read
+from dualblade.run.run_files import RunFile
+from traces.schema import read
 
 MIB = 1 << 20
 COLUMNS = (
@@ -48,7 +49,7 @@ def commands(
         TraceError: the run has no trace that can be read.
         ResultsError: the trace is not valid, or holds no such command.
     """
-    table, info = read(run["folder"] / FILE_NAME, COLUMNS)
+    table, info = read(run["folder"] / RunFile.DEVICE_IO, COLUMNS)
     if not info.valid:
         raise ResultsError(f"the trace of {run.name} is not valid: {info.reason}")
     frame = table.to_pandas()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.names import SCALE, STARTED_AT, TESTBED, VARIANT
-from analysis.results import kv_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
 from analysis.selection.comparable import OWN, comparable, limited, of_testbed
+from dualblade.run.run_files import RunFile
 
 
 def one_run(results: Results, variant: str, memory_gb: float | None = None, traced: bool = False) -> pd.Series:
@@ -19,7 +19,7 @@ def one_run(results: Results, variant: str, memory_gb: float | None = None, trac
     Raises:
         ResultsError: there is none; the message lists what there is.
     """
-    runs = _holding("device_io.parquet" if traced else kv_io.FILE_NAME, results.runs)
+    runs = _holding(RunFile.DEVICE_IO if traced else RunFile.KV_IO, results.runs)
     for candidates in (_usual(runs), runs):
         of_variant = candidates[candidates[VARIANT] == variant]
         wanted = of_variant["memory_gb"].min() if memory_gb is None else memory_gb

@@ -19,9 +19,8 @@ from dualblade.paths.page_cache import Eviction, PageCache
 from dualblade.plan.budget import Budget
 from dualblade.record.io_log import Operation
 from dualblade.record.phases import PhaseTimes
+from dualblade.run.schema import SCHEMA_VERSION
 from dualblade.store import KVStore
-
-SCHEMA_VERSION = 1
 
 # Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.
 MAX_LEFT = 0.01
@@ -175,11 +174,6 @@ def _process(startup_s: float) -> dict[str, float | int]:
         "cpu_user_s": usage.ru_utime,
         "cpu_system_s": usage.ru_stime,
     }
-
-
-def failure(variant: str | None, error: str) -> dict[str, Any]:
-    """A run that ended without a measurement."""
-    return {"schema": SCHEMA_VERSION, "status": "failed", "error": error, "variant": variant}
 
 
 def write_result(result: dict[str, Any], path: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dualblade.run.run_files import RunFile
+from dualblade.run.schema import failed_result
 from experiments.errors import MachineError, RunError
 from experiments.guest import emulated_ssd, virtual_machine
 from experiments.guest.settings import NAME, GuestSettings
@@ -23,13 +25,12 @@ from experiments.points.point import Settings
 from experiments.points.sweep import CONF
 from experiments.processes.channel import Message
 from experiments.processes.engine import Report
-from experiments.results_folder import ENVIRONMENT, RESULT, ResultsFolder, Workspace
+from experiments.results_folder import ResultsFolder, Workspace
 
 BOOT_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 5.0
 # Beside the run itself, which deadline_s holds: the first run imports the engine on an emulated CPU.
 HARNESS_TIMEOUT_S = 240.0
-GUEST_LOG = "guest.log"
 
 
 class Guest:
@@ -178,19 +179,18 @@ def _take(folder: Path, workspace: Workspace) -> None:
 
 def _write_failure(guest: Guest, point: AnyPoint, workspace: Workspace, error: RunError) -> None:
     """What is known of a point that took its guest along."""
-    (workspace.folder / GUEST_LOG).write_text(guest.machine.log() + "\n")
-    failed = {"schema": 1, "status": "failed", "error": str(error), "variant": point.group}
-    workspace.write_json(RESULT, failed)
-    workspace.write_json(ENVIRONMENT, _known_outside(point))
+    (workspace.folder / RunFile.GUEST_LOG).write_text(guest.machine.log() + "\n")
+    workspace.write_json(RunFile.RESULT, failed_result(point.group, str(error)))
+    workspace.write_json(RunFile.ENVIRONMENT, _known_outside(point))
     workspace.write_config(point.config)
 
 
 def _complete(workspace: Workspace, point: AnyPoint, total_s: float) -> dict[str, Any]:
     """Add what the outside knows better: the code, which lies here, and the time."""
-    record = json.loads((workspace.folder / ENVIRONMENT).read_text())
+    record = json.loads((workspace.folder / RunFile.ENVIRONMENT).read_text())
     record |= environment.collect_code() | {"code_hash": point.code()}
     record["harness_s"] = {**record.get("harness_s", {}), "total": total_s}
-    workspace.write_json(ENVIRONMENT, record)
+    workspace.write_json(RunFile.ENVIRONMENT, record)
     result = workspace.read_result()
     assert result is not None
     return result

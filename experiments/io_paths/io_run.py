@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.errors import StorageError
+from dualblade.run.run_files import RunFile
 from experiments.io_paths import io_target
 from experiments.io_paths.io_target import IoTarget
 from experiments.machine import environment, huge_pages
@@ -19,7 +20,7 @@ from experiments.machine.scratch import scratch_folder
 from experiments.points.io_point import KIND, IoPoint
 from experiments.processes import fio
 from experiments.processes.engine import Report
-from experiments.results_folder import RESULT, Workspace
+from experiments.results_folder import Workspace
 
 SCHEMA_VERSION = 1
 CELL_SLACK_S = 60.0  # for a cell's last requests, on storage however slow
@@ -56,7 +57,7 @@ class IoRun:
             cells = [self._cell(target, size, depth, huge) for size, depth in possible]
             result = self._result(target, cells, huge)
         self.seconds["run"] = time.monotonic() - start - self.seconds["prepare"]
-        self.workspace.write_json(RESULT, result)
+        self.workspace.write_json(RunFile.RESULT, result)
         return result
 
     def _describe(self, scratch: Path) -> None:

@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from dualblade.run.run_files import RunFile
 from traces.decode import read_header
 from traces.schema import TraceInfo
 from traces.text import Account, blocks
 
-FILE_NAME = "block_latency.json"
+FILE_NAME = RunFile.BLOCK_LATENCY
 VERSION = 1
 OPERATIONS = ("read", "write", "deallocate")
 SIZES = ("below 128 KiB", "below 1 MiB", "1 MiB and more")

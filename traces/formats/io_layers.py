@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dualblade.run.run_files import RunFile
 from traces.devices import Devices
 from traces.events import SECTOR_BYTES, Events
 from traces.formats import block_requests
 from traces.text import Account, LineFormat, blocks
 
-FILE_NAME = "io_layers.parquet"
+FILE_NAME = RunFile.IO_LAYERS
 STAMPS = ("enter_ns", "fs_ns", "queue_ns")
 NVME_STAMPS = (*STAMPS, "setup_ns")
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualblade.run.run_files import RunFile
 from traces.decode import MONOTONIC, read_header
 from traces.schema import TraceInfo
 from traces.text import Account, blocks
 
-FILE_NAME = "page_cache.parquet"
+FILE_NAME = RunFile.PAGE_CACHE
 COUNTS = ("added", "deleted", "written", "reclaims", "reclaim_ns", "reclaim_throttles", "writer_throttles")
 SCHEMA = pa.schema([pa.field(name, pa.int64()) for name in ("end_ns", *COUNTS)])
 

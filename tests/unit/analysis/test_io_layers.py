@@ -19,6 +19,7 @@ from analysis.metrics.run_metrics import with_metrics
 from analysis.results.device_io import DECODE_READ, DECODE_WRITE, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import load
+from dualblade.run.run_files import RunFile
 from tests.support.device_traces import write_trace, write_traced_run
 from traces.decode import decode, header
 from traces.formats import io_layers
@@ -37,7 +38,7 @@ def write_layers(run_dir: Path, **ns: int) -> None:
     commands = pq.read_table(run_dir / "device_io.parquet").to_pandas()
     columns = {name: commands["issue_ns"] - before_ns for name, before_ns in ns.items()}
     table = pd.DataFrame({"offset_bytes": commands["offset_bytes"], "issue_ns": commands["issue_ns"], **columns})
-    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / layer_times.FILE_NAME)
+    pq.write_table(pa.Table.from_pandas(table, preserve_index=False), run_dir / RunFile.IO_LAYERS)
 
 
 def test_text_becomes_requests_and_their_way_down(tmp_path: Path) -> None:
@@ -74,7 +75,7 @@ def test_layers_are_the_times_between_the_stamps(tmp_path: Path) -> None:
         {"offset_bytes": 4096, "issue_ns": 60_000, "enter_ns": 20_000, "fs_ns": 0, "queue_ns": 21_000},
         {"offset_bytes": 8192, "issue_ns": 70_000, "enter_ns": 0, "fs_ns": 0, "queue_ns": 0},
     ]
-    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layer_times.FILE_NAME)
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / RunFile.IO_LAYERS)
     assert layer_times.layer_us(tmp_path, DECODE_READ).to_numpy().tolist() == [[2, 8, 30, 40], [0, 1, 39, 1]]
     assert layer_times.seen_share(tmp_path, DECODE_READ) == pytest.approx(2 / 3)
     assert layer_times.layer_us(tmp_path, DECODE_WRITE).empty
@@ -102,7 +103,7 @@ def test_the_driver_ends_where_the_device_has_the_command(tmp_path: Path) -> Non
         {"offset_bytes": 0, "issue_ns": 50_000, **above, "setup_ns": 47_000},
         {"offset_bytes": 4096, "issue_ns": 60_000, **above, "setup_ns": 0},
     ]
-    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / layer_times.FILE_NAME)
+    pq.write_table(pa.Table.from_pylist(stamps), tmp_path / RunFile.IO_LAYERS)
     (times,) = layer_times.layer_us(tmp_path, DECODE_READ).to_dict("records")
     assert times == {"vfs": 2, "file_system": 8, "block": 27, "driver": 3, "device": 40}
     assert sum(times.values()) == 80  # from the entry to the completion
@@ -111,7 +112,7 @@ def test_the_driver_ends_where_the_device_has_the_command(tmp_path: Path) -> Non
 
 def test_a_damaged_file_is_one_sentence(tmp_path: Path) -> None:
     write_trace(tmp_path, [{}], [{}])
-    (tmp_path / layer_times.FILE_NAME).write_bytes(b"PAR1")
+    (tmp_path / RunFile.IO_LAYERS).write_bytes(b"PAR1")
     with pytest.raises(ResultsError, match=r"io_layers\.parquet cannot be used"):
         layer_times.layer_us(tmp_path, DECODE_READ)
 
@@ -152,7 +153,7 @@ def test_a_run_that_cannot_be_read_and_one_that_says_less_are_left_out_with_a_wo
     above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
     write_layers(write_traced_run(tmp_path, "baseline"), **above)
     write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000)
-    (write_traced_run(tmp_path, "baseline", repetition=2) / layer_times.FILE_NAME).write_bytes(b"PAR1")
+    (write_traced_run(tmp_path, "baseline", repetition=2) / RunFile.IO_LAYERS).write_bytes(b"PAR1")
     selection = figure.select(with_metrics(load(tmp_path)))
     assert list(selection.runs["config.repetition"]) == [1]
     damaged, unsplit = selection.left_out

@@ -24,6 +24,7 @@ from analysis.metrics import overlap_model
 from analysis.metrics.run_metrics import with_metrics
 from analysis.results import kv_io
 from analysis.results.load import load
+from dualblade.run.run_files import RunFile
 from tests.support.analysis_results import write_run, write_sweep
 
 LAYERS = 32
@@ -244,7 +245,7 @@ def write_log(run_dir: Path, iterations: int = 10) -> None:
                 | {"link_start_ns": start_ns + 10_000_000}
                 | {"link_end_ns": start_ns + (14_000_000 if kind == "k" else 18_000_000)}
             )
-    pd.DataFrame(rows).to_parquet(run_dir / kv_io.FILE_NAME)
+    pd.DataFrame(rows).to_parquet(run_dir / RunFile.KV_IO)
 
 
 def test_throughput_within_an_iteration_counts_every_byte_once(tmp_path: Path) -> None:

@@ -1,0 +1,12 @@
+"""result.json: its version, and the form of a failed run's result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+def failed_result(variant: str | None, error: str) -> dict[str, Any]:
+    """The result of a run that failed, with the reason as one sentence."""
+    return {"schema": SCHEMA_VERSION, "status": "failed", "error": error, "variant": variant}
