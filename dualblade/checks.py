@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-from dualblade.config.sections import require
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import KVGeometry, TensorId
 
@@ -45,7 +44,8 @@ def check_fetch(geometry: KVGeometry, layer: int, lengths_tokens: Sequence[int],
         ConfigurationError: no such layer, no tokens, or more than the cache was made for.
     """
     check_layer(geometry, layer)
-    require(room_tokens >= 0, f"room_tokens={room_tokens}", "0 or more")
+    if room_tokens < 0:
+        raise ConfigurationError(f"room_tokens={room_tokens} cannot be used; give 0 or more")
     next_rows(geometry, lengths_tokens[layer], room_tokens)
     rows = geometry.visible_rows(layer, lengths_tokens[layer])
     if not rows:

@@ -24,7 +24,7 @@ from dualblade.paths.pinned import PinnedBuffer, PinnedState, pinned_state, warn
 from dualblade.pipeline.buffers import buffer_bytes
 from dualblade.pipeline.copy_threads import CopyThreads
 from dualblade.pipeline.link import Link, link_to
-from dualblade.pipeline.policy import Fixed, Policy, Strategy, policy
+from dualblade.pipeline.policy import Fixed, Policy, Strategy, policy_of
 from dualblade.pipeline.read_ahead import ReadAhead, open_read_ahead
 from dualblade.pipeline.slot import Slot, open_slots
 from dualblade.pipeline.threads import first_error
@@ -99,7 +99,7 @@ class KVStore:
         if self.plan:
             raise ConfigurationError("bind was called before, and a store plans once; make a new one for another plan")
         geometry = self.geometry
-        self.policy = policy(variant)
+        self.policy = policy_of(variant)
         if variant.pipeline == "overlap_full" and not self._ahead:
             raise ConfigurationError(
                 "variant.pipeline=overlap_full reads ahead through pinned memory that this store was made without; "

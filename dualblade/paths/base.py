@@ -23,6 +23,7 @@ class DeviceBytes(NamedTuple):
     written: int = 0
 
 
+NO_BYTES = DeviceBytes()
 FinishIo = Callable[[], DeviceBytes]  # waits for a queued transfer, and raises its error
 
 

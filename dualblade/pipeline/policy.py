@@ -55,7 +55,7 @@ class Fixed:
         return {"policy": self.name, "groups": {}}
 
 
-def policy(variant: VariantConfig) -> Policy:
+def policy_of(variant: VariantConfig) -> Policy:
     """Make the policy of a variant."""
     if variant.pipeline == "adaptive":
         return Adaptive(variant.reprobe_factor, variant.reprobe_iterations)

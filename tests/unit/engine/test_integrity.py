@@ -7,7 +7,7 @@ import torch
 
 from dualblade.errors import IntegrityError
 from dualblade.geometry import KVGeometry, TensorId
-from dualblade.record.integrity import Checksums, ReadableRows
+from dualblade.record.ledger import Checksums, ReadableRows
 
 GEOMETRY = KVGeometry.uniform(1, 2, 8, batch_size=3, capacity_tokens=10)
 TENSOR = TensorId(0, "k")
