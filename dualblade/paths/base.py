@@ -117,3 +117,8 @@ class Transfer:
     moment: Moment
     computed: Any
     shared: PinnedBuffer | None = None
+
+    @property
+    def device_bytes(self) -> torch.Tensor:
+        """View `device` as bytes; rows to load are contiguous."""
+        return self.device.reshape(-1).view(torch.uint8)

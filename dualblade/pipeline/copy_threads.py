@@ -149,7 +149,7 @@ class CopyThreads:
         watch, start_ns = Stopwatch(), time.monotonic_ns()
         watch.on_storage(start_ns, transfer.path.read(transfer.tensor, transfer.rows, worker))
         watch.copied_with_storage()
-        self._ledger.read(transfer, worker.number, watch, transfer.device.reshape(-1).view(torch.uint8))
+        self._ledger.read(transfer, worker.number, watch, transfer.device_bytes)
 
     def _crop(self, path: KVPath, tensor: TensorId, n_rows: int, worker: Worker) -> None:
         self._ledger.crop(tensor, n_rows)

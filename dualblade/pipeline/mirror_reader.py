@@ -10,7 +10,7 @@ from dualblade.config.device import ReadAheadConfig
 from dualblade.paths.base import FinishIo, Transfer, Worker
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.pipeline.link import Link
-from dualblade.pipeline.read_queue import QueuedRead, ReadQueue, rows_as_bytes
+from dualblade.pipeline.read_queue import QueuedRead, ReadQueue
 from dualblade.pipeline.threads import start_thread
 from dualblade.record.ledger import Ledger
 
@@ -29,9 +29,7 @@ class MirrorReader:
         self._reader = start_thread(self._read)
 
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
-        read = QueuedRead(transfer, last_write)
-        self._reads.put(read)
-        return read.future
+        return self._reads.add(transfer, last_write)
 
     def close(self) -> None:
         self._reads.close()
@@ -66,5 +64,5 @@ class MirrorReader:
         with read.failing():
             read.watch.on_storage(start_ns, finish())
             read.watch.copied_with_storage()
-            self._ledger.read(read.transfer, self.worker.number, read.watch, rows_as_bytes(read.transfer.device))
+            self._ledger.read(read.transfer, self.worker.number, read.watch, read.transfer.device_bytes)
             read.end()

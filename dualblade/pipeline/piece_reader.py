@@ -13,7 +13,7 @@ from dualblade.config.device import ReadAheadConfig
 from dualblade.paths.base import FinishIo, Transfer, Worker
 from dualblade.paths.pinned import PinnedBuffer
 from dualblade.pipeline.link import Finish, Link
-from dualblade.pipeline.read_queue import QueuedRead, ReadQueue, rows_as_bytes
+from dualblade.pipeline.read_queue import QueuedRead, ReadQueue
 from dualblade.pipeline.threads import start_thread
 from dualblade.plan.extents import Piece
 from dualblade.record.ledger import Ledger
@@ -51,9 +51,7 @@ class PieceReader:
         self._threads = [start_thread(self._read), start_thread(self._serve_link)]
 
     def load(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
-        read = QueuedRead(transfer, last_write)
-        self._reads.put(read)
-        return read.future
+        return self._reads.add(transfer, last_write)
 
     def close(self) -> None:
         self._reads.close()
@@ -129,7 +127,7 @@ class PieceReader:
         start_ns = time.monotonic_ns()
         with read.failing():
             finish = self._link.start_up(
-                rows_as_bytes(read.transfer.device)[run.start : run.stop],
+                read.transfer.device_bytes[run.start : run.stop],
                 self.worker.buffer.data[start_byte : start_byte + len(run)],
                 read.transfer.computed,
             )
@@ -139,7 +137,7 @@ class PieceReader:
 
     def _finish_copy(self, arrived: _StartedPiece, finish: Finish | None) -> None:
         """Free the piece's part of the ring; the last piece ends its read."""
-        read, device = arrived.read, rows_as_bytes(arrived.read.transfer.device)
+        read, device = arrived.read, arrived.read.transfer.device_bytes
         if finish:
             start_ns = time.monotonic_ns()
             with read.failing():

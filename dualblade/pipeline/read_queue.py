@@ -8,8 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-import torch
-
 from dualblade.paths.base import QueueingPath, Transfer
 from dualblade.record.ledger import Ledger, Stopwatch
 
@@ -59,8 +57,10 @@ class ReadQueue:
         self._head: QueuedRead | None = None
         self._closed = False
 
-    def put(self, read: QueuedRead) -> None:
+    def add(self, transfer: Transfer, last_write: Future[None] | None) -> Future[None]:
+        read = QueuedRead(transfer, last_write)
         self._queue.put(read)
+        return read.future
 
     def close(self) -> None:
         self._closed = True
@@ -92,8 +92,3 @@ class ReadQueue:
         while not self._queue.empty():
             if read := self._queue.get():
                 read.future.cancel()
-
-
-def rows_as_bytes(device: torch.Tensor) -> torch.Tensor:
-    """View rows `[T, B, H, D]`, which are contiguous in a slot, as bytes."""
-    return device.reshape(-1).view(torch.uint8)
