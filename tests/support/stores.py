@@ -1,4 +1,4 @@
-"""What tests of KVStore share: its storage, rows to put in, and links."""
+"""Helpers for tests of KVStore: storage, random rows and links."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(geometry: KVGeometry, layer: int, n_tokens: int) -> tuple[torch.Tensor,
 
 
 def filled(store: KVStore, n_tokens: int = 8) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-    """K and V of each layer, which the store has from now on."""
+    """Fill the store with random tokens; return K and V of each layer."""
     kept = {layer: rows(store.geometry, layer, n_tokens) for layer in range(store.geometry.n_layers)}
     for layer, new in kept.items():
         store.prefill(layer, *new)

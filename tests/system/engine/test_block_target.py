@@ -1,4 +1,4 @@
-"""Raw writes to a block device: only to the one that was named, only with nothing on it, and given back afterwards."""
+"""Raw writes to a block device: only to the named one, only if it is empty, and discarded afterwards."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def use(config: StorageConfig) -> None:
         store.synchronize()
 
 
-def test_only_the_extents_are_written_and_they_are_given_back(loop: str, image: Path) -> None:
+def test_only_the_extents_are_written_and_they_are_discarded(loop: str, image: Path) -> None:
     before = image.read_bytes()
     used_before = os.stat(image).st_blocks
     use(storage(loop, image))
@@ -83,7 +83,9 @@ def test_only_the_extents_are_written_and_they_are_given_back(loop: str, image: 
         ({"lba_bytes": 100}, "storage.lba_bytes=100"),
     ],
 )
-def test_what_is_not_clearly_ours_is_refused(loop: str, image: Path, changes: dict[str, object], words: str) -> None:
+def test_a_device_that_is_not_clearly_ours_is_refused(
+    loop: str, image: Path, changes: dict[str, object], words: str
+) -> None:
     before = image.read_bytes()
     settings = {"block_device": loop, "serial": str(image)} | changes
     with pytest.raises(DualBladeError, match=words):
@@ -122,7 +124,7 @@ def test_a_device_that_somebody_holds_is_refused(loop: str, image: Path) -> None
         use(storage(loop, None))
 
 
-def test_a_device_that_does_not_take_its_blocks_back_is_let_go(loop: str, image: Path) -> None:
+def test_a_device_that_refuses_the_discard_is_closed(loop: str, image: Path) -> None:
     store = KVStore(GEOMETRY, storage(loop, image))
     store.bind(DIRECT, 0)
     subprocess.run(["blockdev", "--setro", loop], check=True)

@@ -1,4 +1,4 @@
-"""B_pc against what the kernel then really keeps: a file that fits is re-read from memory, a larger one is not."""
+"""B_pc against the kernel: a file that fits is re-read from memory, a larger one is not."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_file_within_the_budget_is_reread_from_memory(fill: Fill) -> None:
 
 
 def test_a_file_beyond_the_budget_is_not(fill: Fill) -> None:
-    """No replacement policy can keep more than the budget: what exceeds it comes from the device each time."""
+    """No replacement policy can keep more than the budget: the excess is read from the device each time."""
     filled = fill(1.05)
     excess_bytes = filled["size_bytes"] - filled["allocated"]["b_pc_bytes"]
     assert min(filled["device_bytes"]) >= 0.9 * excess_bytes

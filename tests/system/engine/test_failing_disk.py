@@ -1,4 +1,4 @@
-"""The page-cache path on a real file system whose disk fails: an error says so, no other bytes are served."""
+"""The page-cache path on a real file system whose disk fails: an error, and never wrong bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Disk:
     image: Path
 
     def refuse_writes(self) -> None:
-        """The image gets no more space: blocks that were never written cannot be."""
+        """Give the image no more space, so that new blocks cannot be written."""
         with contextlib.suppress(OSError), open(self._filler, "wb", buffering=0) as filler:
             while True:
                 filler.write(bytes(4096))
@@ -100,7 +100,7 @@ def filled(buffer: PinnedBuffer) -> torch.Tensor:
 
 
 def write_back_and_drop(path: PageCache, tensor: TensorId) -> None:
-    """As the kernel does by itself. What it failed to write, it tells this opening of the file, and the path's own."""
+    """Do what the kernel does by itself; it reports an error to this open file and to the path's own."""
     other = os.open(f"/proc/self/fd/{path._files[tensor].fd}", os.O_RDWR)
     with contextlib.suppress(OSError):
         os.fsync(other)
@@ -158,7 +158,7 @@ def test_a_file_cut_short_is_an_error(path: PageCache, buffer: PinnedBuffer) -> 
         path.read(K, ROWS, Worker(0, buffer))
 
 
-def test_a_file_system_that_hides_such_failures_is_told(disk: Disk, tmp_path: Path) -> None:
+def test_a_file_system_that_hides_such_failures_gets_a_warning(disk: Disk, tmp_path: Path) -> None:
     lower, upper, work, merged = (tmp_path / "lower", disk.folder / "upper", disk.folder / "work", tmp_path / "merged")
     for folder in (lower, upper, work, merged):
         folder.mkdir()

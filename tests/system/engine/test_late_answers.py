@@ -1,4 +1,4 @@
-"""Commands that a device answers after they were given up: what they bring is served to nobody.
+"""Commands that a device answers after they timed out: their data is never returned.
 
 A block device held back by the kernel (blkio throttle, cgroup v1) is such a device: a read that it has taken cannot be
 cancelled, and lands when the limit goes.
@@ -45,7 +45,7 @@ class SlowDisk:
             (self.group / f"blkio.throttle.{op}_bps_device").write_text(f"{self._device} {bytes_per_s}")
 
     def take(self, group: Path | None = None, names: str = "") -> None:
-        """The threads that there are now, or those whose names begin so."""
+        """Move the present threads to the group, or those whose names begin with `names`."""
         for thread in threading.enumerate():
             if thread.name.startswith(names):
                 ((group or self.group) / "tasks").write_text(str(thread.native_id))
@@ -73,7 +73,7 @@ def slow_disk(disk_path: Path) -> Iterator[SlowDisk]:
 
 
 def leave(group: Path, before: Path) -> None:
-    """Also the threads that the kernel made for a ring, which come and go."""
+    """Move all threads out of the group, also those that the kernel starts and ends for a ring."""
     ends_at = time.monotonic() + 30
     while group.is_dir():
         for number in (group / "tasks").read_text().split():
@@ -98,10 +98,10 @@ def rows(fill: float, n_tokens: int = TOKENS) -> tuple[torch.Tensor, torch.Tenso
 
 
 @pytest.mark.parametrize("pipeline", ["none", "overlap_full"])
-def test_memory_that_a_late_answer_may_reach_is_used_no_more(
+def test_memory_that_a_late_answer_may_change_is_not_used_again(
     disk_path: Path, slow_disk: SlowDisk, pipeline: str
 ) -> None:
-    """Reads time out and stay with the kernel; whatever needs their memory is refused, before and after they land."""
+    """Reads time out in the kernel; transfers that need their memory are refused, before and after they land."""
     storage = StorageConfig("test", str(disk_path), timeout_s=0.5)
     variant = dataclasses.replace(VARIANTS["nvme_direct_only"], pipeline=pipeline)
     ahead = ReadAheadConfig(pieces=64) if pipeline == "overlap_full" else None
@@ -122,8 +122,8 @@ def test_memory_that_a_late_answer_may_reach_is_used_no_more(
             time.sleep(0.5)  # now they land
 
 
-def test_what_a_late_write_may_overwrite_is_not_written_anew(disk_path: Path, slow_disk: SlowDisk) -> None:
-    """A row is written by a thread of its own, whose memory the next prefill does not need; its place it does."""
+def test_blocks_that_a_late_write_may_overwrite_are_not_written_again(disk_path: Path, slow_disk: SlowDisk) -> None:
+    """Another thread writes rows, so the next prefill does not need its memory; but it needs the same blocks."""
     geometry = KVGeometry.uniform(1, 1, 512, batch_size=4, capacity_tokens=1088)
     with KVStore(geometry, StorageConfig("test", str(disk_path), timeout_s=0.5), link=HostLink()) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
@@ -139,8 +139,8 @@ def test_what_a_late_write_may_overwrite_is_not_written_anew(disk_path: Path, sl
             store.crop(0)
 
 
-def test_transfers_that_were_not_given_up_still_come(disk_path: Path, slow_disk: SlowDisk) -> None:
-    """Mirrored reads, of which the first is given up while the later ones have not begun."""
+def test_transfers_that_did_not_time_out_still_arrive(disk_path: Path, slow_disk: SlowDisk) -> None:
+    """Mirrored reads: the first times out before the later ones have begun."""
     size_bytes, chunk_bytes = 256 << 10, 64 << 10
     content = os.urandom(4 * size_bytes)
     (disk_path / "file").write_bytes(content)

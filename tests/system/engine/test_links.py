@@ -1,4 +1,4 @@
-"""Links: what arrives, and that a paced one is never faster than stated. With a GPU, the real one as well."""
+"""Links: every byte arrives, and a paced link is never faster than stated. With a GPU, also the real link."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_both_ways_bring_every_byte_of_any_view(link: Link) -> None:
 
 
 def test_a_paced_link_takes_at_least_its_time_for_all_threads_together() -> None:
-    """Bounds from below hold on any machine, however slow."""
+    """Lower bounds hold on any machine, however slow."""
     link = PacedLink(LinkPace(gb_per_s=0.1, source="a test", latency_us=100))
     source, copies = torch.zeros(SIZE_BYTES, dtype=torch.uint8), 6
     start_s = time.monotonic()
@@ -78,7 +78,7 @@ def test_a_link_in_proportion_to_the_storage_has_that_multiple_of_its_rate() -> 
     assert (told["gb_per_s"], told["storage_ratio"], told["storage_gb_per_s"]) == (0.1, 0.5, 0.2)
 
 
-def test_a_paced_link_does_not_make_idle_time_up() -> None:
+def test_a_paced_link_gives_no_credit_for_idle_time() -> None:
     link = PacedLink(LinkPace(gb_per_s=0.1, source="a test"))
     source = torch.zeros(SIZE_BYTES, dtype=torch.uint8)
     time.sleep(0.03)
@@ -111,7 +111,7 @@ def test_a_host_link_does_not_lead_to_a_gpu() -> None:
 
 @needs_gpu
 def test_copies_follow_what_the_gpu_was_given_to_do() -> None:
-    """Each way: data that a long kernel has yet to produce, and memory that one has yet to read."""
+    """Both directions: data that a long kernel still has to produce, and memory that it still has to read."""
     link = link_to(torch.device("cuda"))
     buffer = PinnedBuffer(SIZE_BYTES)
     link.pin([buffer])

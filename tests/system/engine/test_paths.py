@@ -117,7 +117,7 @@ def test_space_is_reserved_before_the_start_and_given_back_at_the_end(disk_path:
         path = open_path(name, geometry, disk_path)
         fds = [path.target.fd] if isinstance(path, NvmeDirect) else [file.fd for file in path._files.values()]
         assert sum(os.fstat(fd).st_blocks for fd in fds) * 512 >= geometry.working_set_bytes
-        assert list(disk_path.iterdir()) == []  # a killed process leaves nothing behind either
+        assert list(disk_path.iterdir()) == []  # so a killed process leaves nothing either
         path.close()
         with pytest.raises(OSError):
             os.fstat(fds[0])
@@ -158,8 +158,8 @@ def test_pinned_memory_is_what_the_kernel_says_it_is() -> None:
     assert state.locked == (locked_kib << 10 >= state.bytes)
 
 
-def test_memory_that_may_not_be_locked_serves_with_a_warning() -> None:
-    """In a process of its own, without the right to lock more than it is allowed to."""
+def test_memory_that_may_not_be_locked_works_with_a_warning() -> None:
+    """Run in a process of its own, without the right to raise the memlock limit."""
     program = """
 import os, resource, warnings
 from dualblade.geometry import KVGeometry

@@ -18,7 +18,7 @@ from tests.support.tiny_models import save_tiny_llama, tiny_llama_run
 
 
 class Step(NamedTuple):
-    """What an operation did, without when."""
+    """An operation without its times."""
 
     phase: str
     iteration: int
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def steps_by_thread(operations: list[Operation]) -> dict[int, list[Step]]:
-    """Each copy thread's operations in the order in which it did them, which is the order of submission."""
+    """Operations of each copy thread in their order, which is the order of submission."""
     threads = defaultdict(list)
     for operation in operations:
         threads[operation.thread].append(Step(*(getattr(operation, name) for name in Step._fields)))

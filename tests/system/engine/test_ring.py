@@ -1,4 +1,4 @@
-"""The transfer loop against plain file calls, and what it does when the kernel does not do what was asked."""
+"""The transfer loop against plain file calls, and its answers when the kernel fails."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_byte_moves_and_no_other(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 255), st.integers(1, 256), st.integers(1, 40), st.integers(1, 9), st.integers(0, 12), st.data())
-def test_a_mirror_gets_just_its_bytes_through_little_staging(
+def test_a_mirror_gets_only_its_bytes_through_little_staging(
     fd: int,
     buffer: PinnedBuffer,
     first: int,
@@ -139,7 +139,7 @@ def test_transfers_that_wait_in_line_each_move_their_own_bytes(
             if part.stop > owned_end and part.stop > part.start:
                 with pytest.raises(StorageError, match="outside the extents"):
                     ring.wait(pending, 30)
-                if op == "read":  # what lay within may have come
+                if op == "read":  # bytes within the owned range may have arrived
                     memory[part] = bytes(buffer.data[part].numpy())
                 disk[part.start : owned_end] = content(fd)[part.start : owned_end]
                 continue
@@ -172,7 +172,9 @@ def test_a_ring_closed_with_transfers_in_line_leaves_their_memory_alone(fd: int,
     assert not buffer.data.ne(0x5A).any()
 
 
-def test_a_stated_device_serves_no_faster_than_stated_and_makes_no_idle_time_up(fd: int, buffer: PinnedBuffer) -> None:
+def test_a_paced_device_is_not_faster_than_stated_and_gives_no_credit_for_idle_time(
+    fd: int, buffer: PinnedBuffer
+) -> None:
     """Two rings share the device's clock; the bounds hold on any machine, however slow."""
     clock = DeviceClock(PaceConfig("slow", read_gb_per_s=0.02, write_gb_per_s=0.04, latency_us=2000))
     with contextlib.ExitStack() as stack:
@@ -222,7 +224,7 @@ def test_a_refused_write_raises_with_the_kernels_reason(fd: int, buffer: PinnedB
 
 
 def test_a_device_that_never_answers_is_given_up_at_the_deadline(buffer: PinnedBuffer) -> None:
-    """An empty pipe answers no read; the commands are cancelled, so the memory is ours again."""
+    """An empty pipe answers no read; the commands are cancelled, so the memory may be used again."""
     reader, writer = os.pipe()
     with ring_on(reader) as ring:
         with pytest.raises(StorageError, match=r"ETIMEDOUT.*storage\.timeout_s"):

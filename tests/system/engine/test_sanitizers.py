@@ -1,4 +1,4 @@
-"""The C loop under the thread sanitizer, and under the one for addresses: several rings, one file, one clock."""
+"""The C loop under the thread and the address sanitizer: several rings, one file, one clock."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ GEOMETRY = KVGeometry.uniform(LAYERS, 1, 600, batch_size=2, capacity_tokens=8)  
 
 
 class Delays:
-    """Makes calls late, before and after what they do."""
+    """Delays calls, before and after their work."""
 
     def __init__(self) -> None:
         self.shuffler = random.Random()
@@ -90,7 +90,7 @@ def test_every_byte_under_every_schedule(
 
 
 def generate(store: KVStore, seed: int) -> dict[TensorId, torch.Tensor]:
-    """A prompt of some tokens, then decode steps with everything fetched compared; the tensors as they should be."""
+    """Run a prompt and decode steps, compare all fetched tokens, and return the expected tensors."""
     prompt_tokens = 1 + seed % 4
     kept: dict[TensorId, torch.Tensor] = {}
     for layer in range(LAYERS):
@@ -112,7 +112,7 @@ def generate(store: KVStore, seed: int) -> dict[TensorId, torch.Tensor]:
 
 
 def device_bytes(store: KVStore) -> dict[TensorId, bytes]:
-    """The rows of each tensor as they lie on the device, read past everything under test."""
+    """Read the rows of each tensor from the device, without the code under test."""
     direct = store.paths["direct"]
     assert isinstance(direct, NvmeDirect)
     size_bytes = direct.lba_map.size_bytes

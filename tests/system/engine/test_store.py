@@ -23,7 +23,7 @@ MIXED = (LayerShape(3, 20, 28), LayerShape(1, 64, 64, window_tokens=5), LayerSha
 
 
 def half_budget(geometry: KVGeometry, variant: VariantConfig, threads: int) -> int:
-    """B_pc for about half of the layers; what is evicted passes through the page cache, which takes room too."""
+    """B_pc for about half of the layers; evicted tensors pass through the page cache and need room too."""
     passing_bytes = threads * geometry.largest_tensor_bytes if variant.overflow == "evict" else 0
     return int((geometry.working_set_bytes * 0.55 + passing_bytes) / 0.95) + 1
 
@@ -77,7 +77,7 @@ def test_fetch_gives_what_was_appended(
 
 
 def test_a_store_in_use_takes_no_more_memory(disk_path: Path) -> None:
-    """The budget is fixed when a store is bound: what grew afterwards would come out of the page cache."""
+    """The budget is fixed when a store is bound: later growth would take memory from the page cache."""
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=64)
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["dual_blade"], half_budget(geometry, VARIANTS["dual_blade"], 2))
@@ -100,7 +100,7 @@ def test_a_store_in_use_takes_no_more_memory(disk_path: Path) -> None:
             grown_bytes = -generate(5) + generate(20)
         finally:
             tracemalloc.stop()
-    assert grown_bytes < 20 * 10 * 8 * 10  # bytes an operation, each of which takes 500 where it is remembered
+    assert grown_bytes < 20 * 10 * 8 * 10  # bytes per operation; a kept record takes 500
 
 
 class CountingLink(PacedLink):

@@ -1,4 +1,4 @@
-"""KVStore when a transfer, or making the store, fails: what is raised, what is still served, and starting over."""
+"""KVStore when a transfer or its constructor fails: the error, reads that still work, and starting over."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_failed_write_is_raised_and_its_rows_are_never_served(
 
 @pytest.mark.parametrize("op", ["read", "write"])
 def test_after_a_failure_a_store_can_start_over(disk_path: Path, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
-    """What nobody has seen is raised once; then the same tensor is written and read anew."""
+    """An error is raised once; then the same tensor can be written and read again."""
     geometry = KVGeometry.uniform(3, 1, 512, batch_size=4, capacity_tokens=16)
     with KVStore(geometry, storage(disk_path)) as store:
         store.bind(VARIANTS["nvme_direct_only"], 0)
@@ -81,7 +81,7 @@ def failing(*args: object, **settings: object) -> None:
 
 
 def test_a_store_is_closed_while_loads_wait_for_others(disk_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-C in a fetch does: layer 1 waits for V of layer 0, which is dropped behind a write that hangs."""
+    """As after Ctrl-C in a fetch: layer 1 waits for V of layer 0, which is dropped behind a write that hangs."""
     geometry = KVGeometry.uniform(2, 1, 512, batch_size=4, capacity_tokens=64)
     hangs, goes_on = threading.Event(), threading.Event()
     with KVStore(geometry, storage(disk_path)) as store:

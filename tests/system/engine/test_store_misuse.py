@@ -1,4 +1,4 @@
-"""KVStore where it is used wrongly: a sentence, and nothing changed."""
+"""KVStore used wrongly: one clear sentence, and nothing changes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def tokens(n_tokens: int, batch: int = 2, dtype: torch.dtype = torch.float16, de
         (lambda store: store.crop(-1), "n_tokens=-1 cannot be used; give 0 or more"),
     ],
 )
-def test_what_the_store_was_not_made_for_is_refused_and_changes_nothing(
+def test_tokens_that_do_not_fit_are_refused_and_change_nothing(
     disk_path: Path, variant: str, misuse: Callable[[KVStore], object], words: str
 ) -> None:
     geometry = KVGeometry.uniform(2, 1, 8, batch_size=2, capacity_tokens=4)
@@ -82,7 +82,7 @@ def test_what_the_store_was_not_made_for_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("variant", ["baseline", "nvme_direct_only"])
-def test_what_is_not_there_yet_is_not_prefetched(disk_path: Path, variant: str) -> None:
+def test_a_layer_without_tokens_is_not_prefetched(disk_path: Path, variant: str) -> None:
     geometry = KVGeometry.uniform(2, 1, 8, batch_size=2, capacity_tokens=4)
     with KVStore(geometry, storage(disk_path), keep_log=True) as store:
         store.bind(VARIANTS[variant], 0)
@@ -100,7 +100,7 @@ def test_an_append_before_bind_leaves_the_store_as_it_was(disk_path: Path) -> No
         assert store.lengths == [0, 0]
 
 
-def test_a_store_is_bound_once_and_gives_all_its_files_back(disk_path: Path) -> None:
+def test_a_store_is_bound_once_and_closes_all_its_files(disk_path: Path) -> None:
     geometry = KVGeometry.uniform(2, 1, 8, batch_size=2, capacity_tokens=4)
     before = open_files()
     with KVStore(geometry, storage(disk_path)) as store:

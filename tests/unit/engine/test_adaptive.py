@@ -1,4 +1,4 @@
-"""The adaptive choice against the paper's rule: cold, Intra, Cross, then the faster one, each group by itself."""
+"""The adaptive policy against the paper's rule: cold, Intra, Cross, then the faster one, each group by itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def iterate(policy: Adaptive, number: int, gb_per_s: dict[str, dict[str, float]]
 
 
 @given(intra=rates, cross=rates, other_intra=rates, other_cross=rates)
-def test_each_group_keeps_what_was_faster_for_it(
+def test_each_group_keeps_its_faster_strategy(
     intra: float, cross: float, other_intra: float, other_cross: float
 ) -> None:
     policy = Adaptive()
@@ -71,7 +71,7 @@ def test_a_run_that_ends_early_has_no_choice() -> None:
     assert [iteration["strategy"] for iteration in group["iterations"]] == ["intra", "intra", "cross"]
 
 
-def test_drift_is_probed_anew_only_when_asked_for() -> None:
+def test_drift_is_probed_again_only_if_configured() -> None:
     before, after = {"direct": {"intra": 1.0, "cross": 2.0}}, {"direct": {"intra": 0.9, "cross": 0.5}}
     runs = {}
     for factor in (None, 1.5):

@@ -1,4 +1,4 @@
-"""B_pc on machines made of files: a folder holds what /proc and /sys would say."""
+"""B_pc on machines made of files: a folder stands in for /proc and /sys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V2 = "42 23 0:29 {root} {point} rw - cgroup2 cgroup2 rw,nsdelegate"
 
 
 class Group(NamedTuple):
-    """What a memory cgroup would report; None as a limit is none."""
+    """Numbers that a memory cgroup reports; a limit of None means no limit."""
 
     limit: int | None = None
     anon: int = 0
@@ -155,7 +155,7 @@ def test_containers(machine: Machine, root: str, own: str, folder: str) -> None:
     assert machine.budget().b_pc_bytes == 70 * MIB
 
 
-def test_of_two_mounts_the_one_that_shows_more_ancestors_counts(machine: Machine) -> None:
+def test_the_mount_that_shows_more_ancestors_counts(machine: Machine) -> None:
     machine.mount(V2, "/slice/job", "/mnt/job", "0::/slice/job")
     machine.mount(V2, "/", "/my\\040cgroups")
     machine.v2("/mnt/job", Group(limit=90 * MIB))
@@ -192,7 +192,7 @@ def test_buffers_that_do_not_fit_are_refused_with_the_numbers(machine: Machine) 
 
 
 def test_only_what_would_be_killed_is_refused(machine: Machine) -> None:
-    """Mapped files and what memory.high asks for make way; anonymous memory under the hard limit does not."""
+    """Mapped files and memory above memory.high can be reclaimed; anonymous memory under the hard limit cannot."""
     machine.mount(V2, "/", "/sys/fs/cgroup", "0::/job")
     machine.v2(
         "/sys/fs/cgroup/job", Group(limit=400 * MIB, high=200 * MIB, anon=100 * MIB, cache=300 * MIB, mapped=300 * MIB)
@@ -222,7 +222,7 @@ def b_pc(groups: list[MemoryCgroup]) -> int:
 
 
 def charge(groups: list[MemoryCgroup], needed_bytes: int = 0, cached_bytes: int = 0) -> list[MemoryCgroup]:
-    """The same cgroups with more charged: what is charged to one is charged to all above it."""
+    """Charge more to the cgroups: a charge to one counts in all above it."""
     return [
         replace(
             group,

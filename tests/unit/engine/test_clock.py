@@ -1,5 +1,5 @@
-"""The clock of a paced device against what any single server obeys: first come first served within a queue, equal
-shares between queues, no idling while there is work, and nothing made up after idling."""
+"""The clock of a paced device against the rules of any single server: first come, first served within a queue, equal
+shares between queues, no idle time while there is work, and no credit for idle time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ arrivals = st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 3), st.inte
 
 
 def completions(commands: Iterable[tuple[int, int, int]]) -> list[int]:
-    """When each command (gap to the one before in ns, queue, bytes) is complete, asked anew at every arrival."""
+    """Completion time of each command (gap to the one before in ns, queue, bytes), asked again at every arrival."""
     clock = ffi.gc(lib.db_clock_new(NS_PER_BYTE, 2 * NS_PER_BYTE, LATENCY_NS), lib.db_clock_free)
     queues = [lib.db_clock_join(clock) for _ in range(4)]
     now_ns, tickets, due_ns = 1_000_000, [], []
@@ -31,7 +31,7 @@ def completions(commands: Iterable[tuple[int, int, int]]) -> list[int]:
 
 
 def one_after_the_other(commands: Iterable[tuple[int, int, int]]) -> list[int]:
-    """The same by a server that takes commands as they come, whatever their queue."""
+    """Completion times of a server that takes commands as they come, from any queue."""
     now_ns, free_ns, done_ns = 1_000_000, 0, []
     for gap_ns, _, size_bytes in commands:
         now_ns += gap_ns
@@ -48,7 +48,7 @@ def test_a_single_queue_is_served_in_order(commands: list[tuple[int, int, int]])
 
 @given(arrivals)
 def test_sharing_neither_idles_nor_saves_work(commands: list[tuple[int, int, int]]) -> None:
-    """However commands are spread over queues, the server is through with all of them at the same time."""
+    """The server finishes all commands at the same time, however they are spread over queues."""
     assert max(completions(commands)) == pytest.approx(max(one_after_the_other(commands)), abs=50)
 
 
@@ -60,12 +60,12 @@ def test_no_command_is_faster_than_the_device(commands: list[tuple[int, int, int
         assert done_ns >= arrived_ns + size_bytes * NS_PER_BYTE + LATENCY_NS - 50
 
 
-def test_queues_share_alike() -> None:
+def test_queues_share_equally() -> None:
     together = completions([(0, 0, 4000), (0, 1, 4000), (0, 2, 1000)])
     start_ns = 1_000_000 + LATENCY_NS
     assert [done - start_ns for done in together] == pytest.approx([18_000, 18_000, 6000], abs=50)
 
 
-def test_what_it_idles_is_not_made_up() -> None:
+def test_idle_time_earns_no_credit() -> None:
     first, second = completions([(0, 0, 1000), (1_000_000, 0, 1000)])
     assert second - first == pytest.approx(1_000_000, abs=50)

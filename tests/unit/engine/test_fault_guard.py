@@ -1,4 +1,4 @@
-"""The guard of a mapping against a file that is cut short under it; and processes whose other faults stay their own."""
+"""The guard of a mapping whose file is truncated; other faults of a process are handled as without a guard."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_each_of_several_guards_has_its_own_faults(tmp_path: Path) -> None:
     ],
     ids=["during", "after", "faulthandler", "sent"],
 )
-def test_a_fault_outside_takes_its_course(
+def test_a_fault_outside_is_handled_as_without_a_guard(
     tmp_path: Path, options: list[str], before: str, after: str, status: int, said: str
 ) -> None:
     program = FAULT.format(before=before) + after

@@ -1,4 +1,4 @@
-"""Nothing is served that was not written completely, or that changed on the way."""
+"""Reads of rows that were not written completely, or that changed on storage, fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a run: what was recorded is what is read, and writing it takes Arrow alone."""
+"""The log of a run: it reads back as recorded, and only Arrow is needed to write it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def test_a_log_is_read_as_it_was_recorded(tmp_path: Path) -> None:
 
 
 def test_writing_imports_no_pandas() -> None:
-    """Which takes seconds on an emulated CPU, and memory in every run."""
+    """Importing pandas takes seconds on an emulated CPU, and memory in every run."""
     code = "import sys, dualblade.record.io_log as log; log.prepare_log(); sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

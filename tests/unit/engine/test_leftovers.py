@@ -1,4 +1,4 @@
-"""What a killed run left is found again, and only within what is claimed now."""
+"""Blocks that a killed run left are found again, and only within the blocks claimed now."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_record_is_there_until_it_is_removed(tmp_path: Path) -> None:
     assert exist(folder), "the other device's"
 
 
-def test_half_a_record_is_no_record_and_goes_with_its_writer(tmp_path: Path) -> None:
-    """It is complete on disk before the first block is written; a run may be writing one just now."""
+def test_a_partial_record_is_removed_when_its_writer_is_dead(tmp_path: Path) -> None:
+    """A record is complete on disk before the first block is written; a living run may be writing one now."""
     dead = subprocess.Popen(["true"])
     dead.wait()
     halves = [tmp_path / f".raw-writes-1234.{pid}.partial" for pid in (dead.pid, os.getpid())]
@@ -46,7 +46,7 @@ def test_half_a_record_is_no_record_and_goes_with_its_writer(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"blocks": 1}'])
-def test_what_is_no_record_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_other_content_is_left_alone(tmp_path: Path, content: str) -> None:
     (tmp_path / ".raw-writes-1.json").write_text(content)
     assert list(records(tmp_path, DEVICE)) == []
     assert exist(tmp_path)
@@ -59,7 +59,7 @@ def test_a_folder_that_takes_no_file_is_refused(tmp_path: Path) -> None:
 
 
 @given(*(st.integers(0, 50) for _ in range(4)))
-def test_only_blocks_of_both_are_given_back(first: int, n_left: int, start: int, n_owned: int) -> None:
+def test_only_blocks_of_both_are_deallocated(first: int, n_left: int, start: int, n_owned: int) -> None:
     owned = range(start, start + n_owned)
     both = Leftover(DEVICE, first, first + n_left).within(owned)
     assert set(both) == set(range(first, first + n_left)) & set(owned)

@@ -74,7 +74,7 @@ def test_the_parts_add_up_to_the_wall(
 
 
 def test_a_wait_that_was_no_call_of_the_store_shows_in_the_sum() -> None:
-    """The parts are not made to fit: time that counts twice makes them more than the wall."""
+    """The parts are measured separately: time that counts twice makes their sum more than the wall time."""
     activity = Activity()
     activity.calls = [(0, 40)]
     activity.waits = {"read": [(20, 60)], "write": []}

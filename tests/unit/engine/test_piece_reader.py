@@ -1,4 +1,4 @@
-"""A span in pieces brings every byte of its run once, in order, in whole blocks."""
+"""The pieces of a span hold every byte of its run once, in order, in whole blocks."""
 
 from __future__ import annotations
 
