@@ -17,7 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.command_errors import MISTAKES, sentence
+from analysis.command_line import EXPECTED_ERRORS, message
 from analysis.drawing import layout, style
 from analysis.metrics.addresses import MIB, closed_gaps
 from analysis.metrics.device_metrics import NS_PER_S, kb_per_run, throughput
@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         if info.reason:
             print(f"analysis.foreign_trace: the trace is not whole: {info.reason}", file=sys.stderr)
         draw(commands, info, options.out)
-    except MISTAKES as error:
-        print(f"analysis.foreign_trace: {sentence(error)}", file=sys.stderr)
+    except EXPECTED_ERRORS as error:
+        print(f"analysis.foreign_trace: {message(error)}", file=sys.stderr)
         return 1
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -13,10 +12,9 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError
 
-from analysis.command_errors import MISTAKES, sentence
-from analysis.figures.__main__ import check_folder
+from analysis.command_line import EXPECTED_ERRORS, check_folder, message, parse_folders
 from analysis.results.documents import ResultsError
-from analysis.results.load import DEFAULT_RESULTS, find_runs
+from analysis.results.load import find_runs
 from dualblade.errors import DualBladeError
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -34,15 +32,8 @@ class MissingDataError(DualBladeError):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all; one line per notebook."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.notebooks", description=__doc__)
-    parser.add_argument(
-        "--results", type=Path, default=DEFAULT_RESULTS, help="folder with results (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("report/notebooks"), help="folder for executed copies (default: %(default)s)"
-    )
-    options = parser.parse_args(arguments)
+    """Run all notebooks, and print one line for each."""
+    options = parse_folders("analysis.notebooks", __doc__, "report/notebooks", "executed copies", arguments)
     try:
         check_folder(options.results)
         if not find_runs(options.results):
@@ -50,14 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
         for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
             print(_run_if_possible(notebook, options.results, options.out), flush=True)
-    except MISTAKES as error:
-        print(sentence(error), file=sys.stderr)
+    except EXPECTED_ERRORS as error:
+        print(message(error), file=sys.stderr)
         return 1
     return 0
 
 
 def _run_if_possible(notebook: Path, results_dir: Path, out_dir: Path) -> str:
-    """The copy's path; where the results lack what the notebook shows, that in a sentence."""
+    """Run a notebook, and return its copy's path, with a sentence if the results lack what it shows."""
     try:
         return str(run(notebook, results_dir, out_dir))
     except MissingDataError as error:
@@ -65,7 +56,7 @@ def _run_if_possible(notebook: Path, results_dir: Path, out_dir: Path) -> str:
 
 
 def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
-    """Execute a notebook with RESULTS set; the path of the copy that holds its outputs.
+    """Execute a notebook with RESULTS set, and return the path of the copy that holds its outputs.
 
     Raises:
         NotebookError: a cell failed or took too long; the copy shows how far it came.
@@ -73,7 +64,7 @@ def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
     """
     document, copy = nbformat.read(notebook, as_version=4), out_dir / notebook.name
     resources = {"metadata": {"path": str(notebook.parent)}}
-    with tempfile.TemporaryDirectory() as sockets:  # of this user alone, where a port would be open to all
+    with tempfile.TemporaryDirectory() as sockets:  # only this user can open them; a port is open to all
         kernel = KernelManager(transport="ipc", ip=f"{sockets}/kernel")
         client = NotebookClient(document, km=kernel, timeout=CELL_TIMEOUT_S, resources=resources)
         try:
@@ -91,7 +82,7 @@ def run(notebook: Path, results_dir: Path, out_dir: Path) -> Path:
 
 
 def _environment(results_dir: Path) -> dict[str, str]:
-    """Of the kernel, which imports this checkout wherever it runs."""
+    """The environment of the kernel, which imports this checkout wherever it runs."""
     paths = [str(PROJECT), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"RESULTS": str(results_dir.resolve()), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 

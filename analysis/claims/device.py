@@ -15,8 +15,10 @@ from analysis.metrics.stats import interval
 from analysis.names import REPETITION, VARIANT
 from analysis.results.device_io import has_device_io, load_device_io
 from analysis.results.documents import ResultsError
-from analysis.selection.comparable import comparable, warm
-from analysis.selection.setups import LAYERS, UNTRACED, Setup, trace_name
+from analysis.selection.comparison import OVER_LIMITS
+from analysis.selection.filters import UNTRACED, trace_name, warm
+from analysis.selection.setups import Setup
+from analysis.selection.traced import LAYERS
 
 BASELINE, OWN = "baseline", "dual_blade"
 MIN_COMMANDS = 20  # in a depth bin, for its percentiles to mean anything
@@ -139,7 +141,7 @@ def traced(claim: Claim, setup: Setup, variants: Collection[str], *kinds: str) -
     usable = ~trace_name(setup.runs).isin((UNTRACED, LAYERS)) & setup.runs["folder"].map(has_device_io).astype(bool)
     runs = setup.runs[usable & setup.runs[VARIANT].isin(variants) & setup.runs["memory_gb"].notna()]
     runs = runs if limit_gb is None else runs[runs["memory_gb"] == limit_gb]
-    runs, broken = _with_metrics(comparable(warm(runs)).runs, kinds)
+    runs, broken = _with_metrics(OVER_LIMITS.select(warm(runs)).runs, kinds)
     limits = runs.groupby("memory_gb")[VARIANT].nunique()
     shared = limits.index[limits == len(variants)]
     if not len(shared):

@@ -9,16 +9,16 @@ from analysis.claims.wording import basis, in_percent, names, share
 from analysis.metrics.stats import interval
 from analysis.names import VARIANT
 from analysis.results.load import optional
-from analysis.selection.comparable import comparable, limited
-from analysis.selection.setups import UNTRACED, Setup, trace_name
+from analysis.selection.comparison import OVER_LIMITS
+from analysis.selection.filters import limited, untraced
+from analysis.selection.setups import Setup
 
 
 def share_of_disk(claim: Claim, setup: Setup) -> Finding:
     """C10: the Baseline's storage stalls as a share of decode, at the paper's M-Low and M-High."""
     low_gb, high_gb = claim.thresholds["low_gb"], claim.thresholds["high_gb"]
     known = _stalled(setup.runs, "prefill").notna() & _stalled(setup.runs, "decode").notna()
-    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & known]
-    runs = comparable(limited(runs)).runs
+    runs = OVER_LIMITS.select(limited(untraced(setup.runs[known]))).runs
     runs = runs[runs[VARIANT] == "baseline"]
     stalls = {phase: _stalled(runs, phase) for phase in ("prefill", "decode")}
     low, high = (runs[runs["memory_gb"] == limit_gb].index for limit_gb in (low_gb, high_gb))

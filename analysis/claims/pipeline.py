@@ -10,12 +10,13 @@ from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import interval
 from analysis.names import DIRECT_CHOICE, DIRECT_ITERATIONS, KNOB, LINK, PIPELINE, REPETITION
 from analysis.results.load import optional
-from analysis.selection.comparable import Selection, as_text, largest
-from analysis.selection.pipelines import alpha, equal_columns
-from analysis.selection.setups import UNTRACED, Setup, trace_name
+from analysis.selection.comparison import MEMORY, Comparison, Selection, as_text
+from analysis.selection.filters import untraced
+from analysis.selection.setups import Setup
 
 ALPHA = "alpha"  # share of the layers in DRAM, which the claim calls the DRAM:SSD ratio
-POINT = [ALPHA, KNOB, "memory_gb"]
+POINT = [ALPHA, KNOB, MEMORY]
+OVER_RATIOS = Comparison((PIPELINE, ALPHA), free=(KNOB, MEMORY))
 METRIC = "decode_s_per_token"
 LINKS = ("cuda", "paced")  # kinds of link that take time of their own
 
@@ -61,12 +62,11 @@ def probing_iterations(runs: pd.DataFrame) -> pd.Series:
 def _adaptive_and_intra(runs: pd.DataFrame) -> Selection:
     """Pairs of runs with the two pipelines, all else equal; of all settings, that with most ratios."""
     settings = {PIPELINE: optional(runs, PIPELINE), KNOB: optional(runs, KNOB).map(str)}
-    runs = runs.assign(**{ALPHA: alpha(runs)}, **settings)
+    runs = runs.assign(**settings)
     runs = runs[runs[PIPELINE].isin(["adaptive", "intra"]) & runs[[ALPHA, METRIC]].notna().all(axis="columns")]
-    equal = equal_columns(runs, but=("memory_gb",))
-    alike = as_text(runs[[*equal, *POINT, REPETITION]])
+    alike = as_text(runs[[*OVER_RATIOS.settings(runs), *POINT, REPETITION]])
     runs = runs[runs[PIPELINE].groupby([alike[name] for name in alike]).transform("nunique") == 2]
-    return largest(runs, equal, (PIPELINE, ALPHA)) if len(runs) else Selection(runs)
+    return OVER_RATIOS.select(runs)
 
 
 def _other(iterations: list[dict[str, object]], choice: str) -> int:
@@ -79,7 +79,7 @@ def _with_a_link(setup: Setup) -> pd.DataFrame:
     Raises:
         Untestable: there are none.
     """
-    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & optional(setup.runs, LINK).isin(LINKS)]
+    runs = untraced(setup.runs[optional(setup.runs, LINK).isin(LINKS)])
     if runs.empty:
         raise Untestable(
             "with plain copies in host memory, or none in shared memory, there is no link to overlap; it takes a GPU "

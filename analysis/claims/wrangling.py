@@ -5,7 +5,8 @@ from __future__ import annotations
 from analysis.claims.verdict import Claim, Finding, Untestable, Verdict
 from analysis.claims.wording import basis, names, row_interval
 from analysis.names import VARIANT, WORKLOAD
-from analysis.selection.setups import UNTRACED, Setup, trace_name
+from analysis.selection.filters import untraced
+from analysis.selection.setups import Setup
 from analysis.selection.tasks import TASKS, relative, replayed
 
 MIN_TASKS = 4  # as many as the paper shows
@@ -14,7 +15,7 @@ MIN_TASKS = 4  # as many as the paper shows
 def tasks(claim: Claim, setup: Setup) -> Finding:
     """C19: most tasks are shorter at the paper's limit, DI:Buy by the published factor; the one that fits is equal."""
     limit_gb = claim.thresholds["limit_gb"]
-    runs = setup.runs[(trace_name(setup.runs) == UNTRACED) & (setup.runs["memory_gb"] == limit_gb)]
+    runs = untraced(setup.runs[setup.runs["memory_gb"] == limit_gb])
     runs = replayed(runs[runs[VARIANT].isin(("baseline", "dual_blade"))]).runs
     by_task = relative(runs, "dual_blade", "task_s").set_index(WORKLOAD) if len(runs) else runs
     if len(by_task) < MIN_TASKS or not {"di_buy", "ed_hospital"} <= set(by_task.index):

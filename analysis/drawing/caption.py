@@ -1,6 +1,6 @@
-"""Where the numbers of a figure came from, in words: a note inside the image and a whole caption beside it.
+"""The origin of a figure's numbers in words: a note inside the image, and a whole caption beside it.
 
-The note keeps testbed, backend, scale and repetitions with the picture wherever it goes; the caption holds the rest.
+The note keeps testbed, backend, scale and repetitions with the image; the caption holds the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_RATES = 4
 
 
 def note(data: pd.DataFrame) -> str:
-    """The few words that must never be separated from the picture."""
+    """The few words that must stay with the image."""
     return (
         f"Testbed {'; '.join(filter(None, [_testbed(data), _storage(data), _paced_link(data)]))}. {_workload(data)}. "
         f"{len(data)} runs, {_per_point(data)}. {_overhead_gb(data)} GB overhead assumed."
@@ -59,11 +59,11 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
             subject,
             f"{len(data)} runs, {_per_point(data)}; {describe_interval(_runs_per_point(data))}.",
             f"Testbed {_testbed(data)}; {_storage(data)}; {_storage_settings(data)}.",
-            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first, cold one "
-            "counts in no decode value. Times hold for this scale and are not extrapolated to another.",
+            f"{_workload(data)}, {_each(data['decode_iterations'])} decode iterations: the first one is cold and "
+            "in no decode value. Times hold for this scale and are not extrapolated to another.",
             f"Device {_device(data)}.",
             f"Limit of a run = its process + (memory - {_overhead_gb(data)} GB) / {_each(data[SCALE])}, "
-            f"where the {_overhead_gb(data)} GB for all but KV are this project's assumption: the paper does not say.",
+            f"where {_overhead_gb(data)} GB for all but KV is an assumption of this project: the paper does not say.",
             f"{_system(data)}.",
             _revisions(data),
         ]
@@ -71,12 +71,12 @@ def provenance(subject: str, data: pd.DataFrame) -> str:
 
 
 def trace_note(data: pd.DataFrame) -> str:
-    """The same for traced runs, which are all at one limit."""
+    """The note for traced runs, which are all at one limit."""
     return f"{note(data)} Limit {_each(data['memory_gb'].map('{:g}'.format))} GB, traced."
 
 
 def trace_provenance(subject: str, data: pd.DataFrame) -> str:
-    """The same for a figure of traced runs: how the commands were seen, how many were missed, and what it cost."""
+    """The caption for traced runs: also how commands were traced, how many were missed, and the cost of tracing."""
     infos = [schema.read_info(folder / schema.FILE_NAME) for folder in data["folder"]]
     events = sum(info.printed_events for info in infos)
     sources = _each(info.source for info in infos)
@@ -86,16 +86,16 @@ def trace_provenance(subject: str, data: pd.DataFrame) -> str:
 
 
 def _losses(infos: Sequence[schema.TraceInfo]) -> str:
-    """What valid traces lack all the same; a source without an account of it lacks nothing that is known."""
+    """Events that valid traces lack. A source that does not count them counts as complete."""
     missed = sum(info.missed_commands or 0 for info in infos)
     skipped = sum(info.skipped_probes or 0 for info in infos)
-    told = [f"; the disks' own statistics count {missed:,} commands more"] if missed else []
-    told += [f"; the kernel skipped a probe {skipped:,} times"] if skipped else []
-    return "".join(told) or ", none lost"
+    losses = [f"; the disks' own statistics count {missed:,} commands more"] if missed else []
+    losses += [f"; the kernel skipped a probe {skipped:,} times"] if skipped else []
+    return "".join(losses) or ", none lost"
 
 
 def io_note(data: pd.DataFrame) -> str:
-    """The same for runs of I/O paths by themselves."""
+    """The note for runs of I/O paths by themselves."""
     stand_ins = data["result.target"][data["result.target"].str.contains("loop")]
     target = f"; block device: {_each(stand_ins)}" if len(stand_ins) else ""
     direction = _each(data[IO_OP])
@@ -114,13 +114,13 @@ def io_provenance(subject: str, data: pd.DataFrame) -> str:
             f"block of {_each(sizes)} MiB at most once, from a cold page cache; buffers in "
             f"{_each(data['result.buffers'])}. Latency is from submission to completion.",
             f"Kernel {_each(data[KERNEL])}.",
-            *([] if "spdk" in set(data[IO_PATH]) else ["SPDK was not measured."]),
+            "SPDK was not measured.",
         ]
     )
 
 
 def overlap_note(data: pd.DataFrame, point: list[str]) -> str:
-    """The same for runs that differ in how storage and link overlap, and not in a limit; `point` tells them apart."""
+    """The note for runs that differ in how storage and link overlap; `point`: the columns that tell points apart."""
     return (
         f"Testbed {_testbed(data)}; {_storage(data)}; {_paces(data)}. {_workload(data)}. "
         f"{len(data)} runs, {_range(data.groupby(point, dropna=False).size())}."
@@ -151,14 +151,14 @@ def _device(data: pd.DataFrame) -> str:
 
 
 def _paces(data: pd.DataFrame) -> str:
-    """What is emulated by a clock: the storage of the direct path, the link."""
+    """The paced parts: the storage of the direct path, and the link."""
     storage = _each(optional(data, PACE_NAME))
     parts = [f"storage paced as {storage}"] if storage else []
     return ", ".join([*parts, _paced_link(data) or "link: the host's own copy"])
 
 
 def _paced_link(data: pd.DataFrame) -> str:
-    """The rates of a paced link, with the ratios to the SSD's where it was stated so; "" of another link."""
+    """The rates of a paced link, with their ratios to the SSD's rate if set by ratio; "" of another link."""
     rates = sorted(set(optional(data, LINK_RATE).dropna()))
     if not rates:
         return ""
@@ -213,7 +213,7 @@ def _overhead_gb(data: pd.DataFrame) -> str:
 
 
 def _limit(data: pd.DataFrame) -> str:
-    """Of runs that are all at one limit, or all without."""
+    """The memory limits in words; `no memory limit` if no run has one."""
     limits = _each(data["memory_gb"].dropna().map("{:g} GB".format))
     return f"memory limit {limits}" if limits else "no memory limit"
 

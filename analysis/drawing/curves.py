@@ -24,38 +24,40 @@ def draw_curves(axes: Axes, data: pd.DataFrame, metric: str) -> None:
 
 
 def draw_curve(axes: Axes, data: pd.DataFrame, metric: str, look: Look) -> None:
-    """Medians over the repetitions at each limit, with their intervals where there is more than one run."""
+    """Draw medians over the repetitions at each limit."""
     points = summarise(data, ["memory_gb"], metric)
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    axes.errorbar(
-        points["memory_gb"],
-        points["median"],
-        yerr=[below, above] if (points["runs"] > 1).any() else None,
-        label=look.label,
-        elinewidth=0.7,
-        clip_on=False,
-        zorder=3,
-        **look.line,
+    draw_medians(axes, points, points["memory_gb"], look, clip_on=False)
+
+
+def draw_medians(
+    axes: Axes, points: pd.DataFrame, at: pd.Series, look: Look, *, sideways: bool = False, **style: Any
+) -> None:
+    """Draw the medians of `summarise` at places of the other axis, with intervals if a point has more than one run."""
+    medians = points["median"]
+    bars = [medians - points["low"], points["high"] - medians] if (points["runs"] > 1).any() else None
+    places: dict[str, Any] = (
+        {"x": medians, "y": at, "xerr": bars} if sideways else {"x": at, "y": medians, "yerr": bars}
     )
+    axes.errorbar(**places, label=look.label, elinewidth=0.7, zorder=3, **look.line | style)
 
 
 def latency_axis(axes: Axes, label: str) -> None:
-    """Latencies start at zero, so that heights compare as times do."""
+    """Start a latency axis at zero, so that heights compare as times do."""
     axes.set_ylabel(label)
     axes.set_ylim(0, 1.05 * axes.dataLim.ymax)
 
 
 def hit_rate_axis(axes: Axes) -> None:
-    """Hit rates fill the axis from 0 to 100 %."""
+    """Make an axis of hit rates from 0 to 100 %."""
     axes.set_ylabel("Hit rate")
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
 def finish_memory_axis(panels: Sequence[Axes], data: pd.DataFrame, mark_height: float) -> None:
-    """Dress panels that share an x axis: label below the last, budget / KV above the first, the working set in each.
+    """Finish panels that share an x axis: label below the last, budget / KV above the first, a line where the KV fits.
 
-    The working set's mark is named in the first panel, `mark_height` (0 to 1) above its bottom, where no curve passes.
+    The line is labelled in the first panel, `mark_height` (0 to 1) above its bottom, where no curve passes.
     """
     panels[-1].set_xlabel("Memory limit (GB, paper's scale)")
     panels[-1].xaxis.set_major_locator(MultipleLocator(1))

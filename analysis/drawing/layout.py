@@ -1,4 +1,4 @@
-"""Empty panels of a column's width, and what surrounds them: legend above, note below, files at the end."""
+"""Empty panels of a column's width, the legend above, the note below, and the files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_legend(figure: Figure, n_columns: int = 2) -> None:
 
 
 def add_note(figure: Figure, text: str) -> None:
-    """Write the provenance below the finished panels, in room taken from the layout."""
+    """Write the note below the finished panels, which become smaller for it."""
     figure.align_ylabels()
     width_in, height_in = figure.get_size_inches()
     lines = textwrap.wrap(text, int(width_in * NOTE_CHARS_PER_IN))
@@ -74,7 +74,7 @@ def save(figure: Figure, stem: Path, caption: str) -> list[Path]:
 
 
 def save_table(table: pd.DataFrame, stem: Path) -> Path:
-    """Write the numbers of a figure as STEM.csv, and below its caption in STEM.md as a table for people."""
+    """Write the numbers of a figure as STEM.csv, and as a table below the caption in STEM.md."""
     path = stem.with_suffix(".csv")
     table.to_csv(path, index=False)
     shown = table.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value))

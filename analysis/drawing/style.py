@@ -37,7 +37,7 @@ RC: dict[Any, Any] = {
 
 
 class Look(NamedTuple):
-    """One variant's name in print and its line, the same in every figure. Colours: Okabe and Ito's palette."""
+    """The printed name of a variant and its line, equal in all figures. Colours: Okabe and Ito's palette."""
 
     label: str
     color: str
@@ -55,6 +55,11 @@ class Look(NamedTuple):
             "markerfacecolor": "white" if self.hollow else self.color,
         }
 
+    @property
+    def mark(self) -> dict[str, Any]:
+        """Keyword arguments of marks without a line."""
+        return self.line | {"linestyle": "none"}
+
 
 VARIANTS = {
     "baseline": Look("Baseline", "#000000", "o", "-"),
@@ -67,7 +72,6 @@ IO_PATHS = {
     "ext4_direct": Look("O_DIRECT", "#E69F00", "s", "--"),
     "block_direct": Look("block O_DIRECT", "#0072B2", "^", "-.", hollow=True),
     "io_uring_cmd": Look("io_uring_cmd", "#D55E00", "D", "-"),
-    "spdk": Look("SPDK", "#009E73", "v", ":"),
 }
 PIPELINES = {
     "none": Look("off", "#000000", "o", "-"),
@@ -86,7 +90,7 @@ SPARE = (("#009E73", "v", ":"), ("#CC79A7", "P", "--"), ("#56B4E9", "X", "-."))
 
 
 def looks(variants: Iterable[str]) -> dict[str, Look]:
-    """The variants present, in the paper's order and look; others follow under their own names."""
+    """The looks of the variants present, in the paper's order; other variants follow under their own names."""
     present = set(variants)
     others = sorted(present - VARIANTS.keys())
     spare = {name: Look(name, *SPARE[turn % len(SPARE)]) for turn, name in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Paper figure 4: a decode iteration's last layers as the engine reads them and as the device does, and the queues."""
+"""Paper figure 4: how the engine and the device read the last layers of a decode iteration, and the queues used."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis.drawing.caption import note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import VARIANTS
 from analysis.figures import lba_pattern
+from analysis.figures.spec import TWO_TRACES, FigureSpec
 from analysis.metrics.addresses import MIB, with_places
 from analysis.metrics.device_metrics import NS_PER_MS
 from analysis.names import VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, load_device_io
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection
+from analysis.selection.comparison import Selection
 
 BARS = {PREFILL_WRITE: ("Prefill writes", "0.75"), DECODE_READ: ("Decode reads", "0.25")}
 BAR_WIDTH = 0.38
@@ -25,7 +25,7 @@ LABELS = ("Engine: tensor\nbytes (MiB)", "Device:\naddress (MiB)", "Commands")
 
 
 def select(results: Results) -> Selection:
-    """As lba_pattern does it, but first where there are several queues to spread over: a virtual disk shows one."""
+    """The pair of lba_pattern, with several queues first if there are any: a virtual disk has one."""
     return lba_pattern.pair(results, _spread)
 
 
@@ -33,21 +33,20 @@ def _spread(runs: pd.DataFrame) -> bool:
     return any(load_device_io(folder).commands["queue"].nunique() > 1 for folder in runs["folder"])
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    subject = (
-        f"Top: the engine's reads of the last {lba_pattern.LAYERS} layers' tensors in one decode iteration, each line "
-        "from begin to end of one read, in the order in which the tensors follow each other. Middle: the device's "
-        "commands for them at their issue, by address (gaps between tensors closed). Bottom: share of all commands by "
-        f"submission queue, as far as they were used: {_queues(data)}."
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return (
+        f"Top: the engine's reads of the last {lba_pattern.LAYERS} layers' tensors in one decode iteration; each line "
+        "goes from begin to end of one read, tensors lie in their order. Middle: the device's commands for these reads "
+        "at their time of issue, by address (gaps between tensors are closed). Bottom: share of all commands in each "
+        f"submission queue that was used: {_queues(data)}."
     )
-    return trace_provenance(subject, data)
 
 
 def _queues(data: pd.DataFrame) -> str:
-    """How many queues the device's commands took, any program's, in words."""
+    """The number of queues that the device's commands used, of any program, in words."""
     used = max(load_device_io(folder).commands["queue"].nunique() for folder in data["folder"])
-    return "the disk shows one, so there is nothing to spread over" if used == 1 else f"{used} queues"
+    return "one, since the disk has no more" if used == 1 else f"{used} queues"
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -64,12 +63,11 @@ def plot(data: pd.DataFrame) -> Figure:
     for axes, label in zip(panels[:, 0], LABELS, strict=True):
         axes.set_ylabel(label)
     add_legend(figure, n_columns=4)
-    add_note(figure, note(data))
     return figure
 
 
 def _draw_requests(axes: Axes, requests: pd.DataFrame) -> int:
-    """Reads of tensors, one above the other; returns the moment that is 0 on the time axis."""
+    """Draw reads of tensors, one above the other, and return the time that is 0 on the axis."""
     requests = requests.sort_values(["layer", "kind"])
     begin_ns = int(requests["storage_start_ns"].min())
     bottom = (requests["bytes"].cumsum() - requests["bytes"]) / MIB
@@ -85,7 +83,7 @@ def _draw_requests(axes: Axes, requests: pd.DataFrame) -> int:
 
 
 def _draw_commands(axes: Axes, commands: pd.DataFrame, begin_ns: int) -> None:
-    """Commands as upright lines over the addresses that they move."""
+    """Draw commands as vertical lines over their addresses."""
     commands = with_places(commands)
     at, place = (commands["issue_ns"] - begin_ns) / NS_PER_MS, commands["place_mib"]
     for kind, (_, color) in lba_pattern.KINDS.items():
@@ -106,3 +104,6 @@ def _draw_queues(axes: Axes, io: DeviceIO) -> None:
     first, last = io.commands["queue"].min(), io.commands["queue"].max()
     axes.set_xlim(first - 0.9, last + 0.9)
     axes.set_xlabel("Submission queue")
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, TWO_TRACES)

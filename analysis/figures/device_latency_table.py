@@ -11,14 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
-from analysis.drawing.caption import trace_note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import Look, looks
+from analysis.figures.spec import TRACES, FigureSpec
 from analysis.metrics.device_metrics import metrics_of, utilisation
 from analysis.names import VARIANT
 from analysis.results.device_io import KINDS
-from analysis.results.load import Results
-from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.filters import split_by_ssd
 from analysis.selection.traced import RATE, traced
 
 LATENCIES = {"request_ms": "Request (ms)", "command_us": "Command (us)"}
@@ -38,40 +37,34 @@ UTILISATION_MARK: dict[str, Any] = {
     "markeredgewidth": 0.4,
     "zorder": 5,
 }
-ROW = 0.8  # of the room of a request kind, that its variants take one below the other
+ROW = 0.8  # share of a request kind's height that its variants fill, one below the other
 
 
-def select(results: Results) -> Selection:
-    """Traced runs at the tight limit."""
-    return traced(results)
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    subject = (
-        "Latency of a request (the transfer of a tensor, in decode writes of one token's row), latency of a device "
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return (
+        "Latency of a request (the transfer of a tensor; in decode writes, of one token's row), latency of a device "
         "command, and the share of the requests' time in which the device had a command in flight. "
         "Marker: mean; bar: median to 99th percentile. "
         f"{_utilisation(data)} The Baseline's commands are smaller than those of the direct "
-        "path: the table beside this figure has the time per KB, too."
+        "path: see the time per KB in the table beside this figure."
     )
-    return trace_provenance(subject, data)
 
 
 def table(data: pd.DataFrame) -> pd.DataFrame:
     """One row per SSD, request kind and variant: medians over repetitions of all that is measured.
 
-    `device_gb_per_s` is the device's own rate by fio; it and `utilisation` are the text "not measured" where fio has
-    not measured the same storage on the same testbed.
+    `device_gb_per_s` is the device's own rate by fio; it and `utilisation` are the text "not measured" if fio
+    did not measure the same storage on the same testbed.
     """
     medians = _medians(data)
     unknown = medians[DEVICE_RATE].isna()
-    told = {name: medians[name].astype(object).mask(unknown, NOT_MEASURED) for name in (DEVICE_RATE, UTILISATION)}
-    return medians.assign(**told)
+    shown = {name: medians[name].astype(object).mask(unknown, NOT_MEASURED) for name in (DEVICE_RATE, UTILISATION)}
+    return medians.assign(**shown)
 
 
 def _medians(data: pd.DataFrame) -> pd.DataFrame:
-    """The table with numbers alone."""
+    """The table, with missing values as not a number."""
     rows = [
         {
             "ssd": ssd,
@@ -108,17 +101,15 @@ def plot(data: pd.DataFrame) -> Figure:
     for axes, text in zip(panels[-1], (*LATENCIES.values(), "Busy, utilised (%)"), strict=True):
         axes.set_xlabel(text)
     add_legend(figure)
-    add_note(figure, trace_note(data))
     return figure
 
 
 def _draw_latency(axes: Axes, rows: pd.DataFrame, name: str, variants: dict[str, Look]) -> None:
     for variant, look, place in _rows(variants):
         own = rows[rows["variant"] == variant].set_index("request").reindex([kind.label for kind in KINDS])
-        style = {key: value for key, value in look.line.items() if key != "linestyle"}
         y = [turn + place for turn in range(len(KINDS))]
         axes.hlines(y, own[f"{name}.p50"], own[f"{name}.p99"], color=look.color, linewidth=1.6, alpha=0.55)
-        axes.plot(own[f"{name}.mean"], y, label=look.label, linestyle="none", **style)
+        axes.plot(own[f"{name}.mean"], y, label=look.label, **look.mark)
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axes.set_xlim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))  # whole decades, to have labels
@@ -139,12 +130,12 @@ def _draw_busy(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> Non
 
 
 def _utilisation(data: pd.DataFrame) -> str:
-    """What the marks in the bars are, or that fio has not measured the device."""
+    """A sentence on the marks in the bars, or on fio's missing measurement of the device."""
     known = [op for op in ("read", "write") if data[RATE.format(op)].notna().any()]
     if not known:
-        return "Utilisation was not measured: it takes fio's rate of the same storage (experiment io_paths)."
+        return "Utilisation was not measured: it needs fio's rate of the same storage (experiment io_paths)."
     return (
-        "White mark: utilisation, the rate over the requests' time as a share of the most that fio reached by a direct "
+        "White mark: utilisation, the rate during the requests over the highest rate that fio reached by a direct "
         f"path on the same testbed and storage ({' and '.join(f'{op}s' for op in known)})."
     )
 
@@ -172,3 +163,6 @@ def _inserted(measure: str, kind: str) -> str:
 def _place(label: object) -> object:
     labels = [kind.label for kind in KINDS]
     return labels.index(label) if label in labels else label
+
+
+FIGURE = FigureSpec(__doc__, traced, plot, subject, TRACES, table=table)

@@ -8,14 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import trace_note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import looks
+from analysis.figures.spec import TRACES, FigureSpec
 from analysis.metrics.device_metrics import NS_PER_S, throughput
 from analysis.names import REPETITION, SSD, VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, DeviceIO, RequestKind, load_device_io
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.comparison import Selection
+from analysis.selection.filters import split_by_ssd
 from analysis.selection.traced import RATE, traced
 
 SHOWN = (PREFILL_WRITE, DECODE_READ)
@@ -24,21 +25,20 @@ NAME_FONT_PT = 5.5
 
 
 def select(results: Results) -> Selection:
-    """Traced runs at the tight limit, of repetitions the first: time lines cannot be averaged."""
+    """Traced runs at the tight limit, the first repetition of each: time lines cannot be averaged."""
     selection = traced(results)
     in_turn = selection.runs.sort_values(REPETITION, kind="stable")
     one_each = [VARIANT, *(column for column in SSD if column in in_turn)]
     return selection._replace(runs=in_turn.drop_duplicates(one_each))
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    subject = (
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return (
         "Throughput of the disk over time: writes in prefill, and reads in decode from the second iteration on. "
-        "A command's bytes count evenly from its issue to its completion. Short line at the right: mean of the phase. "
-        "Dotted: the most that fio reached on this SSD by a direct path, where that was measured (io_paths)."
+        "A command's bytes are spread evenly from its issue to its completion. Short line at the right: mean of the "
+        "phase. Dotted line: highest rate that fio reached on this SSD by a direct path, if measured (io_paths)."
     )
-    return trace_provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -53,12 +53,11 @@ def plot(data: pd.DataFrame) -> Figure:
         if len(ssds) > 1:
             column[0].set_title(name)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, trace_note(data))
     return figure
 
 
 def span_ns(io: DeviceIO, kind: RequestKind) -> tuple[int, int]:
-    """A phase from its first request to the last one's end, appends included."""
+    """Begin of a phase's first request and end of its last one, appends included."""
     requests = io.requests[io.requests["phase"] == kind.phase]
     return int(requests["storage_start_ns"].min()), int(requests["storage_end_ns"].max())
 
@@ -91,3 +90,6 @@ def _draw(axes: Axes, runs: pd.DataFrame, kind: RequestKind) -> None:
         )
     axes.set_xlim(0)
     axes.set_ylim(0, 1.06 * axes.dataLim.ymax)
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, TRACES)

@@ -5,26 +5,22 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import note, provenance
 from analysis.drawing.curves import draw_curves, finish_memory_axis, latency_axis
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
+from analysis.figures.spec import FigureSpec
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection, comparable_by_ssd, limited, one_testbed, split_by_ssd, warm
+from analysis.selection.comparison import Selection, comparable_by_ssd
+from analysis.selection.filters import limited, one_testbed, split_by_ssd, warm
 
 SUBJECT = (
     "Prefill latency and decode latency per token of the variants over memory limits. "
-    "Dashed line: from there on the whole KV fits."
+    "Dashed line: the limit from which the whole KV fits."
 )
 
 
 def select(results: Results) -> Selection:
     """The largest comparable set of each SSD of one testbed."""
     return comparable_by_ssd(one_testbed(warm(limited(results.runs))))
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return provenance(SUBJECT, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -40,5 +36,7 @@ def plot(data: pd.DataFrame) -> Figure:
         if len(ssds) > 1:
             prefill.set_title(name)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, note(data))
     return figure
+
+
+FIGURE = FigureSpec(__doc__, select, plot, SUBJECT)

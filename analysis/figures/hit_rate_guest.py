@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from analysis.figures.hit_rate import caption, plot
-from analysis.results.load import Results
-from analysis.selection.comparable import GUEST, Selection, comparable_by_ssd, limited, of_testbed, warm
+from dataclasses import replace
 
-__all__ = ["caption", "plot", "select"]
+from analysis.figures import hit_rate
+from analysis.results.load import Results
+from analysis.selection.comparison import Selection, comparable_by_ssd
+from analysis.selection.filters import GUEST, limited, of_testbed, warm
 
 
 def select(results: Results) -> Selection:
     """The largest comparable set of each of the guest's SSDs."""
     return comparable_by_ssd(of_testbed(warm(limited(results.runs)), GUEST))
+
+
+FIGURE = replace(hit_rate.FIGURE, title=__doc__, select=select)

@@ -10,20 +10,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.drawing.caption import trace_note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
+from analysis.figures.spec import TRACES, FigureSpec
 from analysis.metrics.device_metrics import busy_rate
 from analysis.metrics.layer_times import LAYERS, is_split, layer_us, seen_share
 from analysis.names import VARIANT
 from analysis.results.device_io import KINDS, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.comparison import Selection
+from analysis.selection.filters import split_by_ssd
+from analysis.selection.left_out import number_of_runs
 from analysis.selection.traced import traced_of
 from dualblade.run.run_files import RunFile
 
 BASELINE = "baseline"
-HEIGHT = 0.62  # of a bar, of the room of a request kind
+HEIGHT = 0.62  # of a bar, as a share of a request kind's height
 NAMES = {
     "vfs": "VFS, page cache",
     "file_system": "File system",
@@ -35,23 +37,25 @@ NAMES = {
 COLORS = dict(zip(LAYERS, ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#000000", "#000000"), strict=True))
 HATCHES = dict(zip(LAYERS, ("", "////", "....", "xxxx", "", "\\\\\\\\"), strict=True))
 APART = (
-    "On NVMe the driver's functions tell it and the device apart: driver is the time from the command made "
-    "(nvme_setup_cmd) to its issue, device all until the driver ends the request (nvme_complete_rq), its handling of "
-    "the interrupt and the unmapping of the memory included."
+    "On NVMe the driver's functions separate driver and device. Driver: from the creation of the command "
+    "(nvme_setup_cmd) to its issue. Device: from there until the driver ends the request (nvme_complete_rq), which "
+    "includes the handling of the interrupt and the unmapping of the memory."
 )
-TOGETHER = "Tracepoints of the block layer do not tell driver and device apart."
+TOGETHER = "Tracepoints of the block layer do not separate driver and device."
 
 
 def select(results: Results) -> Selection:
-    """The Baseline's runs whose layers were traced; of an SSD's, those that tell driver and device apart, if any do."""
+    """The Baseline's runs whose layers were traced; those that separate driver and device, if an SSD has any."""
     runs = results.runs
     chosen = (runs[VARIANT] == BASELINE) & runs["folder"].map(lambda run: (run / RunFile.IO_LAYERS).exists())
     runs = runs[chosen.astype(bool)]
     faults = runs["folder"].map(_fault).dropna()
     selection = traced_of(runs.drop(index=faults.index), results)
-    best = pd.concat([selection.runs.head(0), *(_most_apart(runs) for _, runs in split_by_ssd(selection.runs))])
-    unsplit = _unsplit(len(selection.runs) - len(best))
-    return selection._replace(runs=best, left_out=(*faults, *selection.left_out, *unsplit))
+    best = pd.concat([selection.runs.head(0), *(_most_detailed(runs) for _, runs in split_by_ssd(selection.runs))])
+    unsplit = selection.runs.drop(index=best.index)
+    sentence = f"{number_of_runs(unsplit)} whose trace does not tell driver and device apart"
+    left_out = (*faults, *selection.left_out, *([sentence] if len(unsplit) else []))
+    return selection._replace(runs=best, left_out=left_out)
 
 
 def _fault(run_dir: Path) -> str | None:
@@ -63,32 +67,24 @@ def _fault(run_dir: Path) -> str | None:
     return None
 
 
-def _most_apart(runs: pd.DataFrame) -> pd.DataFrame:
+def _most_detailed(runs: pd.DataFrame) -> pd.DataFrame:
     split = runs["folder"].map(is_split).astype(bool)
     return runs[split] if split.any() else runs
 
 
-def _unsplit(n_runs: int) -> tuple[str, ...]:
-    """A sentence on runs that others of the same SSD say more than."""
-    if not n_runs:
-        return ()
-    return (f"{n_runs} {'run' if n_runs == 1 else 'runs'} whose trace does not tell driver and device apart",)
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
     shares = ", ".join(f"{row.request.lower()} {row.seen:.0%}" for row in table(data).itertuples())
-    subject = (
+    return (
         "Mean time of the Baseline's device commands in each layer of the page-cache path, by request kind, and the "
-        "share of the requests' time in which the device had a command in flight. VFS: from entry into the kernel, or "
-        f"from the submission before, to the file system's look-up of where the bytes lie. {_split(data)} "
-        f"Commands whose way was seen: {shares}."
+        "share of the requests' time in which the device had a command in flight. VFS: from the entry into the kernel, "
+        f"or from the previous submission, to the file system's look-up of the block addresses. {_split(data)} "
+        f"Share of commands that were traced through all layers: {shares}."
     )
-    return trace_provenance(subject, data)
 
 
 def _split(data: pd.DataFrame) -> str:
-    """Which layers were told apart."""
+    """Sentences on whether driver and device were separated."""
     kinds = set(data["folder"].map(is_split))
     return " ".join(text for split, text in ((True, APART), (False, TOGETHER)) if split in kinds)
 
@@ -129,12 +125,11 @@ def plot(data: pd.DataFrame) -> Figure:
     panels[-1, 0].set_xlabel("Time by layer (%)")
     panels[-1, 1].set_xlabel("Device busy (%)")
     add_legend(figure)
-    add_note(figure, trace_note(data))
     return figure
 
 
 def _draw_layers(axes: Axes, rows: pd.DataFrame) -> None:
-    """Shares of the mean time of a command, which stands beside the request kind."""
+    """Draw shares of the mean time of a command; the time itself is in the label of the request kind."""
     present = [layer for layer in LAYERS if layer in rows and rows[layer].notna().any()]
     totals_us = rows[present].sum(axis=1)
     left = pd.Series(0.0, index=rows.index)
@@ -156,3 +151,6 @@ def _duration(us: float) -> str:
     if us == 0:
         return "none"
     return f"{us / 1000:.1f} ms" if us >= 1000 else f"{us:.0f} us"
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, TRACES, table=table)

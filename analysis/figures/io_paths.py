@@ -1,4 +1,4 @@
-"""Paper figure 5: latency and throughput of the ways to the storage, over request size and over queue depth."""
+"""Paper figure 5: latency and throughput of the I/O paths, over request size and over queue depth."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.drawing.caption import io_note, io_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.curves import draw_medians
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import IO_PATHS, Look
+from analysis.figures.spec import IO_RUNS, FigureSpec
 from analysis.metrics.run_metrics import io_cells
 from analysis.metrics.stats import summarise
 from analysis.names import FILE_SYSTEM, IO_OP, IO_PATH
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, io_setup_columns, largest
+from analysis.selection.comparison import OVER_IO_PATHS, Selection
 
 HEADROOM = 1.08
 
 
 class Axis(NamedTuple):
-    """One column of panels: what varies, and what is held, at `wanted` or near it."""
+    """One column of panels: `x` varies, and `held` stays at `wanted` or near it."""
 
     x: str
     label: str
@@ -38,25 +39,22 @@ COLUMNS = (OVER_SIZE, OVER_DEPTH)
 
 
 def select(results: Results) -> Selection:
-    """The setup with most paths; reads before writes where there are as many."""
-    if results.io.empty:
-        return Selection(results.io)
-    return largest(results.io, io_setup_columns(results.io), (IO_PATH,), _are_reads)
+    """The settings with most paths; reads before writes where there are as many."""
+    return OVER_IO_PATHS.select(results.io, _are_reads)
 
 
 def _are_reads(data: pd.DataFrame) -> bool:
     return set(data[IO_OP]) == {"read"}
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
     cells = io_cells(data)
-    subject = (
+    return (
         f"{_each_op(data).capitalize()}s of each I/O path without KV: mean latency and throughput over request size at "
         f"queue depth {held_at(cells, OVER_SIZE):g}, and over queue depth with requests of "
         f"{held_at(cells, OVER_DEPTH):g} KiB."
     )
-    return io_provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -78,12 +76,11 @@ def plot(data: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("Mean latency (us)")
     panels[1, 0].set_ylabel(f"{_each_op(data).capitalize()}s (GB/s)")
     add_legend(figure)
-    add_note(figure, io_note(data))
     return figure
 
 
 def held_at(cells: pd.DataFrame, axis: Axis) -> float:
-    """What a column of panels is drawn at: of the values that most paths have, the one nearest on a log scale."""
+    """The held value of a column of panels: of those that most paths have, the nearest to `wanted` on a log scale."""
     paths = cells.groupby(axis.held)["path"].nunique()
     return float(min(paths[paths == paths.max()].index, key=lambda value: abs(math.log(value / axis.wanted))))
 
@@ -96,9 +93,7 @@ def table(data: pd.DataFrame) -> pd.DataFrame:
 
 def _draw(axes: Axes, cells: pd.DataFrame, x: str, y: str, look: Look) -> None:
     points = summarise(cells, [x], y)
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    bars = [below, above] if (points["runs"] > 1).any() else None
-    axes.errorbar(points[x], points["median"], yerr=bars, label=look.label, elinewidth=0.7, zorder=3, **look.line)
+    draw_medians(axes, points, points[x], look)
 
 
 def _ticks(axes: Axes, values: pd.Series) -> None:
@@ -133,3 +128,6 @@ def _looks(data: pd.DataFrame) -> dict[str, Look]:
 
 def _each_op(data: pd.DataFrame) -> str:
     return " and ".join(sorted(data[IO_OP].unique()))
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, IO_RUNS, table=table)

@@ -1,4 +1,4 @@
-"""Paper figure 11: time per KB of device commands by the queue depth that they met, 5th to 95th percentile."""
+"""Paper figure 11: time per KB of device commands by the queue depth at their issue, 5th to 95th percentile."""
 
 from __future__ import annotations
 
@@ -6,34 +6,27 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import trace_note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels, plain_log_ticks
+from analysis.drawing.layout import add_legend, new_panels, plain_log_ticks
 from analysis.drawing.style import Look, looks
+from analysis.figures.spec import TRACES, FigureSpec
 from analysis.metrics.device_metrics import DEPTH_BINS, by_depth
 from analysis.names import VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
-from analysis.results.load import Results
-from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.filters import split_by_ssd
 from analysis.selection.traced import traced
 
 SHOWN = (DECODE_READ, PREFILL_WRITE)
-MIN_COMMANDS = 20  # of a bin: fewer have no 5th and 95th percentile to speak of
-STEP = 0.19  # of the room of a bin, between its variants side by side
+MIN_COMMANDS = 20  # of a bin, for its 5th and 95th percentile to mean anything
+STEP = 0.19  # between the variants of a bin, as a share of its width
 
 
-def select(results: Results) -> Selection:
-    """Traced runs at the tight limit."""
-    return traced(results)
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    subject = (
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return (
         "Time from issue to completion per KB (1000 bytes) of the device's commands, by the number of commands in "
         "flight when each was issued, itself included: median, and 5th to 95th percentile as a bar. "
         f"Bins of fewer than {MIN_COMMANDS} commands are left out."
     )
-    return trace_provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -54,7 +47,6 @@ def plot(data: pd.DataFrame) -> Figure:
         column[-1].set_xticks(range(n_bins), [_bin_name(low) for low in DEPTH_BINS[:n_bins]])
         column[-1].set_xlim(-0.5, n_bins - 0.5)
     add_legend(figure, n_columns=2 * len(ssds))
-    add_note(figure, trace_note(data))
     return figure
 
 
@@ -79,9 +71,8 @@ def _draw(axes: Axes, rows: pd.DataFrame, variants: dict[str, Look]) -> None:
     for turn, (variant, look) in enumerate(variants.items()):
         own = rows[rows["variant"] == variant]
         place = [DEPTH_BINS.index(low) + (turn - (len(variants) - 1) / 2) * STEP for low in own["depth"]]
-        style = {name: value for name, value in look.line.items() if name != "linestyle"}
         bars = [own["median"] - own["p5"], own["p95"] - own["median"]]
-        axes.errorbar(place, own["median"], yerr=bars, label=look.label, linestyle="none", elinewidth=1, **style)
+        axes.errorbar(place, own["median"], yerr=bars, label=look.label, elinewidth=1, **look.mark)
     axes.set_yscale("log")
     plain_log_ticks(axes.yaxis)
     axes.grid(visible=False, axis="x")
@@ -93,3 +84,6 @@ def _bin_name(low: int) -> str:
         return f"{low}+"
     high = DEPTH_BINS[turn + 1] - 1
     return f"{low}" if high == low else f"{low}-{high}"
+
+
+FIGURE = FigureSpec(__doc__, traced, plot, subject, TRACES, table=table)

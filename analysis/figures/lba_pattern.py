@@ -9,15 +9,17 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import note, trace_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import VARIANTS
+from analysis.figures.spec import TWO_TRACES, FigureSpec
 from analysis.metrics.addresses import MIB, with_places
 from analysis.metrics.device_metrics import kb_per_run
 from analysis.names import EMULATED, REPETITION, VARIANT
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, RequestKind, load_device_io
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, split_by_ssd
+from analysis.selection.comparison import Selection
+from analysis.selection.filters import split_by_ssd
+from analysis.selection.left_out import number_of_runs
 from analysis.selection.traced import traced
 
 ROWS = (PREFILL_WRITE, DECODE_READ)
@@ -29,12 +31,12 @@ KB_PER_MB = 1000
 
 
 def select(results: Results) -> Selection:
-    """One traced run of each of the two variants on one testbed and SSD: with both of them, and a real one, first."""
+    """One traced run of each of the two variants on one testbed and SSD, a real SSD first."""
     return pair(results)
 
 
 def pair(results: Results, preferred: Callable[[pd.DataFrame], bool] = lambda runs: False) -> Selection:
-    """The same, a testbed and SSD with `preferred` runs before a real one."""
+    """One traced run of each of the two variants: of an SSD with both, `preferred` runs first, then a real SSD."""
     chosen = traced(results)
     groups = split_by_ssd(chosen.runs[chosen.runs[VARIANT].isin(SIDES)])
     if not groups:
@@ -50,18 +52,17 @@ def _rank(runs: pd.DataFrame, preferred: Callable[[pd.DataFrame], bool]) -> tupl
 
 
 def _describe(title: str, runs: pd.DataFrame) -> str:
-    return f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} of {', '.join(sorted(set(runs[VARIANT])))} on {title}"
+    return f"{number_of_runs(runs)} of {', '.join(sorted(set(runs[VARIANT])))} on {title}"
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    subject = (
-        f"Commands of the last {LAYERS} layers in the order in which the device got them: each line is one command, "
-        "its height the addresses that it moves (gaps between tensors closed). Grey: jumps from the end of one command "
-        "to the beginning of the next. Above each panel: the mean sequential run over all layers, in the order of "
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return (
+        f"Commands of the last {LAYERS} layers in the order in which the device got them: each line is one command "
+        "and spans its addresses (gaps between tensors are closed). Grey: jumps from the end of one command to the "
+        "beginning of the next. Above each panel: mean length of a sequential run over all layers, in the order of "
         "issue to the device. Decode: the last iteration."
     )
-    return trace_provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -78,12 +79,11 @@ def plot(data: pd.DataFrame) -> Figure:
     for axes, kind in zip(panels[:, 0], ROWS, strict=True):
         axes.set_ylabel(f"{kind.label}:\ndevice address (MiB)")
     add_legend(figure, n_columns=3)
-    add_note(figure, note(data))
     return figure
 
 
 def window(commands: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
-    """The commands of the last layers; of decode, in the last iteration that read or wrote them all."""
+    """The commands of the last layers; in decode, those of the last iteration."""
     last = commands[commands["layer"] > commands["layer"].max() - LAYERS]
     if kind.phase == "decode" and len(last):
         last = last[last["iteration"] == last["iteration"].max()]
@@ -91,7 +91,7 @@ def window(commands: pd.DataFrame, kind: RequestKind) -> pd.DataFrame:
 
 
 def _draw(axes: Axes, commands: pd.DataFrame) -> None:
-    """One line per command from its first to its last byte, and the jumps between them."""
+    """Draw a line per command from its first to its last byte, and the jumps between commands."""
     x, y, size = commands["issued_mib"], commands["place_mib"], commands["bytes"] / MIB
     ends = pd.DataFrame({"x0": x + size, "y0": y + size, "x1": x.shift(-1), "y1": y.shift(-1)}).dropna()
     jumps = ends[(ends["y1"] - ends["y0"]).abs() > 0]
@@ -113,3 +113,6 @@ def segments(x0: pd.Series, y0: pd.Series, x1: pd.Series, y1: pd.Series) -> list
 
 def _run_length(kb: float) -> str:
     return f"{kb:.0f} KB per run" if kb < KB_PER_MB else f"{kb / KB_PER_MB:.1f} MB per run"
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, TWO_TRACES)

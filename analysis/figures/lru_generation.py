@@ -5,31 +5,28 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import note, provenance
 from analysis.drawing.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import VARIANTS, Look
+from analysis.figures.spec import FigureSpec
 from analysis.names import VARIANT
 from analysis.results.load import Results
-from analysis.selection.comparable import GUEST, LRU_COLUMNS, Selection, comparable, curve, limited, of_testbed, warm
+from analysis.selection.comparison import OVER_LIMITS_AND_LRUS, Selection, curve
+from analysis.selection.filters import GUEST, limited, of_testbed, warm
 
 SUBJECT = (
     "Decode latency per token and hit rate of decode reads over memory limits, with the kernel's classic LRU and with "
-    "its multi-generational one, which the paper's system has on. Dashed line: from there on the whole KV fits."
+    "its multi-generational one, which is on in the paper's system. Dashed line: the limit from which the "
+    "whole KV fits."
 )
 SHOWN = ("baseline", "dual_blade")
 
 
 def select(results: Results) -> Selection:
-    """Runs in the guest, where the LRU can be chosen; none unless both were."""
+    """Runs in the guest, where the LRU can be chosen; none unless both LRUs were measured."""
     runs = of_testbed(warm(limited(results.runs)), GUEST)
-    selection = curve(comparable(runs[runs[VARIANT].isin(SHOWN)], keep_apart=LRU_COLUMNS))
+    selection = curve(OVER_LIMITS_AND_LRUS.select(runs[runs[VARIANT].isin(SHOWN)]))
     return selection if selection.runs["lru"].nunique() > 1 else Selection(selection.runs.head(0))
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return provenance(SUBJECT, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -43,7 +40,6 @@ def plot(data: pd.DataFrame) -> Figure:
     hit_rate_axis(hit_rate)
     finish_memory_axis((decode, hit_rate), data, mark_height=0.85)
     add_legend(figure)
-    add_note(figure, note(data))
     return figure
 
 
@@ -51,3 +47,6 @@ def _look(variant: str, lru: str) -> Look:
     """The variant's own colour; hollow and dashed for the LRU that the paper's system does not use."""
     look, classic = VARIANTS[variant], lru == "classic"
     return look._replace(label=f"{look.label}, {lru}", linestyle="--" if classic else "-", hollow=classic)
+
+
+FIGURE = FigureSpec(__doc__, select, plot, SUBJECT)

@@ -8,56 +8,48 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 
-from analysis.drawing.caption import overlap_note, overlap_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.curves import draw_medians
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import PIPELINES, Look
+from analysis.figures.spec import FigureSpec, overlap_runs
 from analysis.metrics import overlap_model
 from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
 from analysis.names import GPU, LINK_KIND, LINK_RATE, LINK_RATIO, PACE, PACE_NAME, PIPELINE, STORAGE
 from analysis.results import kv_io
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, largest, warm
-from analysis.selection.pipelines import OF_A_STORAGE, curves_by_storage, equal_columns, past_the_cache
+from analysis.selection.comparison import Selection, by_storage, curves_by_storage
+from analysis.selection.filters import past_the_cache, warm
 
-LINK_SETTINGS = ("config.device.pace.gb_per_s", "config.device.pace.storage_")
+OVER_LINKS = by_storage("link", free=("config.device.pace.gb_per_s", "config.device.pace.storage_"))
 POINT = [STORAGE, "link", PIPELINE]
 SHORT = {"intra": "Intra", "cross": "Cross", "overlap_full": "overlap_full"}
 MARGIN = 1.1
 GAINS = (("cross", "intra"), ("overlap_full", "cross"))
 SUBJECT = (
-    "Decode time per layer under each strategy, in units of what the storage alone needs (2b/S), over the ratio "
-    "of the link's rate D to the storage's S; lines are the model, marks are measured. Below, how much shorter "
-    "Overlap-Cross is than Overlap-Intra, and overlap_full than Overlap-Cross. All layers go past the page cache "
-    "and nothing is computed. S is the rate that the link was set in proportion to; else the stated rate of a paced "
-    "storage, or the rate of the Overlap-Intra runs while they read."
+    "Decode time per layer of each strategy, in units of the time that the storage alone needs (2b/S), over the ratio "
+    "of the link's rate D to the storage's rate S. Lines: model; marks: measured. Below: how much shorter "
+    "Overlap-Cross is than Overlap-Intra, and overlap_full than Overlap-Cross. All layers bypass the page cache, and "
+    "nothing is computed. S is the rate that the link is a multiple of; otherwise the stated rate of a paced storage, "
+    "or the rate of the Overlap-Intra runs while they read."
 )
 
 
 def select(results: Results) -> Selection:
-    """Runs of the direct path alone over a paced link without compute; the largest set that differs in POINT alone."""
+    """Runs of the direct path alone, over a paced link and without compute, that differ only in POINT."""
     runs = warm(past_the_cache(results.runs))
     runs = runs[(optional(runs, LINK_KIND) == "paced") & optional(runs, GPU).isna()]
-    if runs.empty:
-        return Selection(runs)
-    runs = runs.assign(link=_stated_link(runs))
-    chosen = largest(runs, equal_columns(runs, but=(OF_A_STORAGE, *LINK_SETTINGS)), (PIPELINE, STORAGE, "link"))
-    return curves_by_storage(chosen, (PIPELINE, "link"), _is_a_curve)
+    return curves_by_storage(OVER_LINKS.select(runs.assign(link=_stated_link(runs))), _is_a_curve)
 
 
 def _stated_link(runs: pd.DataFrame) -> pd.Series:
     """The link as it was asked for: its rate, or its ratio to the storage's."""
     ratios = optional(runs, LINK_RATIO).map("{:g}x SSD".format, na_action="ignore").astype(object)
-    return ratios.fillna(runs[LINK_RATE].map("{:g} GB/s".format))
+    return ratios.fillna(optional(runs, LINK_RATE).map("{:g} GB/s".format))
 
 
 def _is_a_curve(runs: pd.DataFrame) -> bool:
     return runs["link"].nunique() > 1 and "intra" in set(runs[PIPELINE])
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return overlap_provenance(SUBJECT, data, POINT)
 
 
 def with_ratio(data: pd.DataFrame) -> pd.DataFrame:
@@ -69,14 +61,14 @@ def with_ratio(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def storage_gb_per_s(runs: pd.DataFrame) -> pd.Series:
-    """The rate that a run's link is a multiple of, else the stated rate of a paced storage, else what was measured."""
+    """The rate that a run's link is a multiple of; else the stated rate of a paced storage; else the measured rate."""
     of_link = optional(runs, "result.link.storage_gb_per_s").where(optional(runs, LINK_RATIO).notna())
     known = of_link.fillna(optional(runs, PACE)).astype(float)
     return known.fillna(_intra_gb_per_s(runs)) if known.isna().any() else known
 
 
 def _intra_gb_per_s(runs: pd.DataFrame) -> float:
-    """What the Overlap-Intra runs over the fastest link read while any read was under way."""
+    """Read rate of the Overlap-Intra runs over the fastest link, while any read was under way."""
     intra = runs[runs[PIPELINE] == "intra"]
     fastest = intra[intra[LINK_RATE] == intra[LINK_RATE].max()]
     return float(np.median([kv_io.read_gb_per_s(kv_io.read(folder)) for folder in fastest["folder"]]))
@@ -100,7 +92,6 @@ def plot(data: pd.DataFrame) -> Figure:
     panels[0, 0].set_ylabel("Time / (2b/S)")
     panels[1, 0].set_ylabel("Shorter by")
     add_legend(figure, n_columns=3)
-    add_note(figure, "Lines: model; marks: measured. " + overlap_note(data, POINT))
     return figure
 
 
@@ -114,10 +105,7 @@ def _draw_gain(axes: Axes, runs: pd.DataFrame, name: str, over: str, ratios: np.
 
 
 def _mark(axes: Axes, points: pd.DataFrame, look: Look) -> None:
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    bars = [below, above] if (points["runs"] > 1).any() else None
-    style = look.line | {"linestyle": "none"}
-    axes.errorbar(points["ratio"], points["median"], yerr=bars, label=look.label, elinewidth=0.7, zorder=3, **style)
+    draw_medians(axes, points, points["ratio"], look, linestyle="none")
 
 
 def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
@@ -138,3 +126,6 @@ def _dress(time: Axes, gain: Axes, runs: pd.DataFrame) -> None:
 def _looks(runs: pd.DataFrame) -> dict[str, Look]:
     present = [name for name in PIPELINES if name in set(runs[PIPELINE])]
     return {name: PIPELINES[name]._replace(label=SHORT.get(name, name)) for name in present}
+
+
+FIGURE = FigureSpec(__doc__, select, plot, SUBJECT, overlap_runs(POINT, "Lines: model; marks: measured. "))

@@ -7,48 +7,49 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from analysis.drawing.caption import note, provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import PHASE_PARTS, looks
+from analysis.figures.spec import FigureSpec
 from analysis.names import VARIANT
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, comparable, limited, one_testbed
+from analysis.selection.comparison import OVER_LIMITS, Selection
+from analysis.selection.filters import limited, one_testbed
 
 PHASES = ("prefill", "decode")
 WALL = "result.phases.{}.wall_s"
 LIMITS = "M-High and M-Low are the highest and the lowest limit measured"
 SUBJECT = (
-    "Where the wall time of prefill and decode goes: computing, waiting while a transfer from or to storage is "
-    "under way, waiting while only copies over the link are, and other, as shares of the wall time of all runs "
-    f"of a bar, whose median in seconds stands above it. {LIMITS}."
+    "Where the wall time of prefill and decode goes: computing, waiting for storage (a transfer from or to storage is "
+    "under way), waiting for the link (only copies over the link are under way), and other. Shares are of the wall "
+    f"time of all runs of a bar; its median in seconds is above the bar. {LIMITS}."
 )
 
 
 def select(results: Results) -> Selection:
-    """The largest comparable set, of the machine itself if it can be, at its lowest and its highest limit."""
+    """The largest comparable set at its lowest and its highest limit, of the machine itself if it has one."""
     runs = limited(results.runs)
     runs = runs[optional(runs, WALL.format("decode")).notna()]
-    chosen = comparable(one_testbed(runs))
+    chosen = OVER_LIMITS.select(one_testbed(runs))
     ends = {chosen.runs["memory_gb"].min(), chosen.runs["memory_gb"].max()} if len(chosen.runs) else set()
     if len(ends) < 2:
         return chosen._replace(runs=runs.head(0))
     return chosen._replace(runs=chosen.runs[chosen.runs["memory_gb"].isin(ends)])
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return provenance(" ".join([SUBJECT, *_worth(data)]), data)
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    return " ".join([SUBJECT, *_worth(data)])
 
 
 def _worth(data: pd.DataFrame) -> list[str]:
-    """A sentence on whether it pays to read the KV back; none for runs without compute time."""
+    """A sentence on whether offloading pays; none for runs without compute time."""
     known = data.dropna(subset=["wait_over_recompute"])
     each = [
         f"{label} {' and '.join(f'{ratio:.0%}' for ratio in runs.groupby('memory_gb')['wait_over_recompute'].median())}"
         for variant, (label, *_) in looks(known[VARIANT]).items()
         for runs in [known[known[VARIANT] == variant]]
     ]
-    subject = "Waiting for the KV in a decode iteration takes, of the time to compute it anew, at M-Low and M-High"
+    subject = "Time that a decode iteration waits for the KV, over the time to recompute it, at M-Low and M-High"
     return [f"{subject}: {', '.join(each)} (below 100 % offloading pays)."] if each else []
 
 
@@ -62,12 +63,11 @@ def plot(data: pd.DataFrame) -> Figure:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     _name_bars(panels[-1, 0], data)
     add_legend(figure, n_columns=2)
-    add_note(figure, note(data))
     return figure
 
 
 def shares(runs: pd.DataFrame, phase: str) -> pd.Series:
-    """Each part's share of the wall time of all runs together, 0 to 1: medians would not add up to a whole."""
+    """Each part's share of the wall time of all runs together, 0 to 1. Medians would not add up to 1."""
     wall_s = runs[WALL.format(phase)].sum()
     return pd.Series({part: runs[f"result.phases.{phase}.{part}_s"].sum() / wall_s for part in PHASE_PARTS})
 
@@ -123,3 +123,6 @@ def _name_bars(axes: Axes, data: pd.DataFrame) -> None:
             va="top",
             fontsize=6,
         )
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject)

@@ -7,48 +7,43 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, PercentFormatter
 
-from analysis.drawing.caption import overlap_note, overlap_provenance
-from analysis.drawing.curves import latency_axis
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.curves import draw_medians, latency_axis
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import PIPELINES, Look
+from analysis.figures.spec import FigureSpec, overlap_runs
 from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
 from analysis.names import KNOB, PACE_NAME, PIPELINE, STORAGE
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, largest, warm
-from analysis.selection.pipelines import OF_A_STORAGE, alpha, curves_by_storage, equal_columns
+from analysis.selection.comparison import Selection, by_storage, curves_by_storage
+from analysis.selection.filters import warm
 
 POINT = [STORAGE, "alpha", PIPELINE]
 OFF = "intra"  # two threads that read at once in front of one DMA engine, which is also what happens without any policy
 SUBJECT = (
     "Decode latency per token over alpha, the share of the layers whose KV is in DRAM (Group 1), with the "
-    "adaptive pipeline off (Overlap-Intra) and on{}; below, the change against off. Group 1 comes from the host's own "
-    "page cache."
+    "adaptive pipeline off (Overlap-Intra) and on{}. Below: the change against off. Group 1 is read from the host's "
+    "own page cache."
 )
 
 
 def select(results: Results) -> Selection:
-    """Runs whose share of layers was given; the largest set that differs in storage, alpha and pipeline alone."""
+    """Runs whose share of layers was given, that differ only in storage, alpha and pipeline."""
     runs = warm(results.runs)
     given = optional(runs, KNOB).astype(str).str.endswith("%")
     runs = runs[given & optional(runs, PIPELINE).isin(PIPELINES)]
-    runs = runs.assign(alpha=alpha(runs))
-    runs = runs[runs["alpha"].notna()]
-    if runs.empty:
-        return Selection(runs)
-    chosen = largest(runs, equal_columns(runs, but=(OF_A_STORAGE,)), (PIPELINE, STORAGE, "alpha"))
-    return curves_by_storage(chosen, (PIPELINE, "alpha"), _is_a_curve)
+    return curves_by_storage(by_storage("alpha").select(runs[runs["alpha"].notna()]), _is_a_curve)
 
 
 def _is_a_curve(runs: pd.DataFrame) -> bool:
-    """Two values of alpha, and a pipeline beside off."""
+    """Whether there are two values of alpha, and another pipeline than off."""
     return runs["alpha"].nunique() > 1 and OFF in set(runs[PIPELINE]) and runs[PIPELINE].nunique() > 1
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
     beyond = ", and with overlap_full, which is beyond the paper" if "overlap_full" in set(data[PIPELINE]) else ""
-    return overlap_provenance(SUBJECT.format(beyond), data, POINT)
+    return SUBJECT.format(beyond)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -57,10 +52,10 @@ def plot(data: pd.DataFrame) -> Figure:
     figure, panels = new_panels(n_rows=2, n_columns=len(storages), height_in=3.2, per_column=2)
     for (latency, change), (_, runs) in zip(panels.T, storages, strict=True):
         for name, look in _looks(data).items():
-            _draw(latency, summarise(runs[runs[PIPELINE] == name], ["alpha"], "decode_s_per_token"), look)
+            _draw(latency, runs[runs[PIPELINE] == name], "decode_s_per_token", look)
             if name != OFF:
                 pairs = changes(runs, PIPELINE, name, OFF, "decode_s_per_token", ["alpha"])
-                _draw(change, summarise(pairs, ["alpha"], "change"), look)
+                _draw(change, pairs, "change", look)
         latency_axis(latency, "")
         latency.set_title(_title(runs))
         change.axhline(0, color="0.45", linewidth=0.7, zorder=1)
@@ -71,23 +66,12 @@ def plot(data: pd.DataFrame) -> Figure:
     panels[1, 0].set_ylabel("Change")
     _share_scale(list(panels[1]))
     add_legend(figure, n_columns=min(3, 1 + len(storages)))
-    add_note(figure, overlap_note(data, POINT))
     return figure
 
 
-def _draw(axes: Axes, points: pd.DataFrame, look: Look) -> None:
-    below, above = points["median"] - points["low"], points["high"] - points["median"]
-    bars = [below, above] if (points["runs"] > 1).any() else None
-    axes.errorbar(
-        points["alpha"],
-        points["median"],
-        yerr=bars,
-        label=look.label,
-        elinewidth=0.7,
-        clip_on=False,
-        zorder=3,
-        **look.line,
-    )
+def _draw(axes: Axes, data: pd.DataFrame, metric: str, look: Look) -> None:
+    points = summarise(data, ["alpha"], metric)
+    draw_medians(axes, points, points["alpha"], look, clip_on=False)
 
 
 def _share_scale(panels: list[Axes]) -> None:
@@ -107,3 +91,6 @@ def _looks(data: pd.DataFrame) -> dict[str, Look]:
 def _title(runs: pd.DataFrame) -> str:
     paced = optional(runs, PACE_NAME).dropna()
     return f"{paced.iloc[0]} (emulated)" if len(paced) else "this host's disk"
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject, overlap_runs(POINT))

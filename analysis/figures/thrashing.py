@@ -1,34 +1,30 @@
-"""Paper figure 1: what the Baseline does when the limit no longer holds the KV: latency jumps, hits vanish."""
+"""Paper figure 1: the Baseline over memory limits: latency jumps and hits vanish once the KV no longer fits."""
 
 from __future__ import annotations
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import note, provenance
 from analysis.drawing.curves import draw_curve, finish_memory_axis, hit_rate_axis, latency_axis
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import VARIANTS, Look
+from analysis.figures.spec import FigureSpec
 from analysis.names import VARIANT
 from analysis.results.load import Results
-from analysis.selection.comparable import LRU_COLUMNS, Selection, comparable, curve, limited, one_testbed, warm
+from analysis.selection.comparison import OVER_LIMITS_AND_LRUS, Selection, curve
+from analysis.selection.filters import limited, one_testbed, warm
 
 SUBJECT = (
     "Baseline over memory limits: prefill latency, decode latency per token, and hit rate of decode reads. "
-    "Dashed line: from there on the whole KV fits."
+    "Dashed line: the limit from which the whole KV fits."
 )
 BASELINE = VARIANTS["baseline"]
 
 
 def select(results: Results) -> Selection:
-    """The Baseline's runs; the kernel's LRU moves the cliff, so each has a curve of its own."""
+    """The Baseline's runs. The kernel's LRU moves the cliff, so each LRU has a curve of its own."""
     runs = one_testbed(warm(limited(results.runs)))
-    return curve(comparable(runs[runs[VARIANT] == "baseline"], keep_apart=LRU_COLUMNS))
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return provenance(SUBJECT, data)
+    return curve(OVER_LIMITS_AND_LRUS.select(runs[runs[VARIANT] == "baseline"]))
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -44,12 +40,11 @@ def plot(data: pd.DataFrame) -> Figure:
     hit_rate_axis(hit_rate)
     finish_memory_axis((prefill, decode, hit_rate), data, mark_height=0.12)
     add_legend(figure)
-    add_note(figure, note(data))
     return figure
 
 
 def _by_lru(data: pd.DataFrame) -> list[tuple[Look, pd.DataFrame]]:
-    """One look per LRU generation, named only where there is more than one."""
+    """One look per LRU, which the legend names if there is more than one."""
     groups = list(data.groupby("lru"))
     if len(groups) == 1:
         return [(BASELINE, data)]
@@ -58,3 +53,6 @@ def _by_lru(data: pd.DataFrame) -> list[tuple[Look, pd.DataFrame]]:
         (BASELINE._replace(label=f"Baseline, {name} LRU", linestyle=lines[turn % len(lines)], hollow=turn > 0), runs)
         for turn, (name, runs) in enumerate(groups)
     ]
+
+
+FIGURE = FigureSpec(__doc__, select, plot, SUBJECT)

@@ -10,34 +10,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis.drawing.caption import overlap_note, overlap_provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import PIPELINES
-from analysis.names import DIRECT_ITERATIONS, LINK_KIND, PIPELINE, REPETITION, STARTED_AT
+from analysis.figures.spec import FigureSpec, overlap_runs
+from analysis.names import DIRECT_ITERATIONS, KNOB, LINK_KIND, PIPELINE, REPETITION, STARTED_AT
 from analysis.results import kv_io
 from analysis.results.load import Results, optional
-from analysis.selection.comparable import Selection, largest
-from analysis.selection.pipelines import equal_columns, past_the_cache
+from analysis.selection.comparison import Comparison, Selection
+from analysis.selection.filters import past_the_cache
+from analysis.selection.left_out import number_of_runs
 
 EXPERIMENT = "throughput_dynamics"
 POINT = [PIPELINE]
+OVER_PIPELINES = Comparison((PIPELINE,), free=(KNOB,))
 ENGINES = ("paced", "cuda")  # links that take one copy at a time
 WITHIN = ("intra", "cross", "overlap_full")
 SHOWN_MS = 120
 MIN_ITERATIONS = 4  # one after both probes, and a warm one that is not among the last two
 STORAGE_COLOR, LINK_COLOR = "#0072B2", "#E69F00"
 SUBJECT = (
-    "Above, the adaptive pipeline's throughput of Group 2 in each decode iteration: the first is cold, the second "
-    "probes Overlap-Intra, the third Overlap-Cross, and from the fourth on the faster one is kept. Below, storage "
-    f"and link within one warm iteration, {SHOWN_MS} ms of it in steps of 1 ms; each tensor's bytes are spread "
-    "evenly over the time that it was on its way, as the engine logged it."
+    "Above: the adaptive pipeline's throughput of Group 2 in each decode iteration: the first is cold, the second "
+    "probes Overlap-Intra, the third probes Overlap-Cross, and from the fourth on the faster one is kept. Below: "
+    f"storage and link within one warm iteration: its first {SHOWN_MS} ms in steps of 1 ms. Each tensor's bytes are "
+    "spread evenly over the time of its transfer, as the engine logged it."
 )
 
 
 def select(results: Results) -> Selection:
-    """The largest set of runs with all layers past the page cache that differ in the pipeline alone, and that chose.
+    """Runs with all layers past the page cache that differ only in the pipeline, the adaptive one after its choice.
 
-    Runs of the experiment of this name come first: other experiments have such runs, too, at rates of their own.
+    Runs of the experiment of this name come first: other experiments have such runs, too, at other rates.
     """
     runs = past_the_cache(results.runs)
     runs = runs[optional(runs, LINK_KIND).isin(ENGINES)]
@@ -46,7 +48,7 @@ def select(results: Results) -> Selection:
     runs = runs if asked_for.empty else asked_for
     if runs.empty:
         return Selection(runs, too_short)
-    chosen = largest(runs, equal_columns(runs), (PIPELINE,))
+    chosen = OVER_PIPELINES.select(runs)
     chosen = chosen._replace(left_out=(*too_short, *chosen.left_out))
     newest = chosen.runs.sort_values([REPETITION, STARTED_AT]).drop_duplicates(PIPELINE)
     if not {"adaptive", "intra", "cross"} <= set(newest[PIPELINE]):
@@ -55,16 +57,11 @@ def select(results: Results) -> Selection:
 
 
 def _long_enough(runs: pd.DataFrame) -> Selection:
-    """Without the runs that ended before the choice and a warm iteration after it."""
+    """Leave out runs that ended before the choice and a warm iteration after it."""
     long = runs[runs["decode_iterations"] >= MIN_ITERATIONS]
-    short = len(runs) - len(long)
-    sentence = f"{short} {'run' if short == 1 else 'runs'} of fewer than {MIN_ITERATIONS} decode iterations"
-    return Selection(long, (sentence,) if short else ())
-
-
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    return overlap_provenance(SUBJECT, data, POINT)
+    short = runs.drop(index=long.index)
+    sentence = f"{number_of_runs(short)} of fewer than {MIN_ITERATIONS} decode iterations"
+    return Selection(long, (sentence,) if len(short) else ())
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -80,19 +77,17 @@ def plot(data: pd.DataFrame) -> Figure:
         axes.set_ylim(0, top)
     panels[-1, 0].set_xlabel("Time within one decode iteration (ms)")
     add_legend(figure, n_columns=2)
-    add_note(figure, overlap_note(data, POINT))
     return figure
 
 
 def _draw_iterations(axes: Axes, run: pd.Series) -> None:
-    """What was read ahead for an iteration that the run did not do is left out."""
+    """Draw the iterations that the run did. It may have read ahead for one more."""
     table = pd.DataFrame(run[DIRECT_ITERATIONS]).dropna()
     table = table[table["iteration"] <= run["decode_iterations"]]
     axes.plot(table["iteration"], table["gb_per_s"], color="0.6", linewidth=0.7, zorder=2)
     for strategy, rows in table.groupby("strategy", sort=False):
         look = PIPELINES[str(strategy)]
-        style = look.line | {"linestyle": "none"}
-        axes.plot(rows["iteration"], rows["gb_per_s"], label=look.label, clip_on=False, zorder=3, **style)
+        axes.plot(rows["iteration"], rows["gb_per_s"], label=look.label, clip_on=False, zorder=3, **look.mark)
     axes.set_ylim(0, 1.15 * table["gb_per_s"].max())
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title("adaptive: Group 2, iteration by iteration", loc="left")
@@ -101,7 +96,7 @@ def _draw_iterations(axes: Axes, run: pd.Series) -> None:
 
 
 def _draw_within(axes: Axes, name: str, folder: Path) -> None:
-    """The beginning of a late iteration; the link serves one copy at a time, and so does a single reader's storage."""
+    """Draw the beginning of a late iteration. The link serves one copy at a time; so does storage with one reader."""
     operations = kv_io.read(folder)
     reads = operations[(operations["phase"] == "decode") & (operations["op"] == "read")]
     reads = kv_io.one_at_a_time(reads, "link")
@@ -114,3 +109,6 @@ def _draw_within(axes: Axes, name: str, folder: Path) -> None:
     axes.set_xlim(0, SHOWN_MS)
     axes.set_title(PIPELINES[name].label, loc="left")
     axes.set_ylabel("GB/s")
+
+
+FIGURE = FigureSpec(__doc__, select, plot, SUBJECT, overlap_runs(POINT))

@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis.drawing.caption import note, provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.curves import draw_medians
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import Look, looks
-from analysis.drawing.task_rows import draw_marks
+from analysis.figures.spec import FigureSpec
 from analysis.names import OVERHEAD_GB, VARIANT, WORKLOAD
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection
+from analysis.selection.comparison import Selection
 from analysis.selection.tasks import by_size, relative, replayed, title
 
 PANELS = {"task_s": "Whole task / Baseline", "decode_s_per_token": "Decode / Baseline"}
@@ -28,15 +28,14 @@ def select(results: Results) -> Selection:
     return chosen if "baseline" in variants and len(variants) > 1 else Selection(results.runs.head(0))
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
     limit_gb = data["memory_gb"].iloc[0]
-    subject = (
-        f"Data-wrangling tasks at {limit_gb:g} GB, latency relative to the Baseline's at the same repetition: of a "
-        "whole batch (prefill and all decode iterations) and of a decoded token. In brackets the KV at the paper's "
-        "scale; shaded are the tasks whose KV fits the page cache."
+    return (
+        f"Latency of data-wrangling tasks at {limit_gb:g} GB, relative to the Baseline in the same repetition: of a "
+        "whole batch (prefill and all decode iterations), and of a decoded token. In brackets: KV at the paper's "
+        "scale. Shaded: tasks whose KV fits the page cache."
     )
-    return provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -60,7 +59,6 @@ def plot(data: pd.DataFrame) -> Figure:
     )
     panels[0, 1].set_yticklabels([])
     add_legend(figure)
-    add_note(figure, note(data))
     return figure
 
 
@@ -68,11 +66,12 @@ def _draw(axes: Axes, data: pd.DataFrame, variant: str, look: Look, metric: str,
     if variant == "baseline":
         axes.axvline(1, color=look.color, linewidth=1, label=look.label, zorder=1)
         return
-    draw_marks(axes, relative(data, variant, metric), look, tasks)
+    points = relative(data, variant, metric)
+    draw_medians(axes, points, points[WORKLOAD].map(tasks.index), look, sideways=True, linestyle="none")
 
 
 def _dress(axes: Axes, data: pd.DataFrame, tasks: list[str], label: str) -> None:
-    """The least KV on top; a band behind the tasks that fit."""
+    """Order the tasks by their KV, the least on top, and shade those that fit."""
     axes.set_xlabel(label)
     axes.xaxis.set_major_locator(MultipleLocator(0.5))
     axes.set_yticks(range(len(tasks)))
@@ -100,3 +99,6 @@ def _kv_gb(data: pd.DataFrame, task: str) -> float:
 
 def _budget_gb(data: pd.DataFrame) -> float:
     return float((data["memory_gb"] - data[OVERHEAD_GB]).iloc[0])
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject)

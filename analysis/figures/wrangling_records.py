@@ -1,4 +1,4 @@
-"""Beside paper figure 14: a real model on records, decode latency and its right answers in every variant."""
+"""Beside paper figure 14: a real model on records: decode latency and correct answers of every variant."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis.drawing.caption import note, provenance
-from analysis.drawing.layout import add_legend, add_note, new_panels
+from analysis.drawing.curves import draw_medians
+from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import Look, looks
-from analysis.drawing.task_rows import draw_marks
+from analysis.figures.spec import FigureSpec
+from analysis.metrics.accuracy import accuracy_by_task
 from analysis.metrics.stats import summarise
 from analysis.names import MODEL, VARIANT, WORKLOAD
 from analysis.results.load import Results
-from analysis.selection.answers import answers
-from analysis.selection.comparable import Selection
+from analysis.selection.comparison import Selection
 from analysis.selection.tasks import answered, by_size, made_up, title
 
 ROW_IN = 0.24
 
 
 def select(results: Results) -> Selection:
-    """All that answered questions about records."""
+    """Runs of a model that answered questions about records."""
     return answered(results.runs)
 
 
-def caption(data: pd.DataFrame) -> str:
-    """The subject and where the runs come from."""
-    given = "; ".join(f"{_row(data, task)} {found}" for task, found in sorted(answers(data).items()))
+def subject(data: pd.DataFrame) -> str:
+    """What the figure shows, in words."""
+    given = "; ".join(f"{_row(data, task)} {found}" for task, found in sorted(accuracy_by_task(data).items()))
     origins = " and ".join(sorted({"made-up" if own else "real" for own in made_up(data)}))
-    subject = (
+    return (
         f"Decode latency per token of {data[MODEL].iloc[0]} on {origins} records, and how many of its "
-        "answers are right; alike means that all variants gave the same tokens. A task has two possible answers, each "
-        f"of them right for half of the records as far as there are so many. {given}. The model computes on the "
-        "machine itself, which takes most of the time: the figure is about answers, not about speed."
+        "answers are right; alike means that all variants gave the same tokens. A task has two possible answers. Each "
+        f"is right for half of the records, if there are enough records. {given}. The model computes on this machine, "
+        "which takes most of the time: the figure shows answers, not speed."
     )
-    return provenance(subject, data)
 
 
 def plot(data: pd.DataFrame) -> Figure:
@@ -50,16 +49,16 @@ def plot(data: pd.DataFrame) -> Figure:
     _name_rows(axes, [_row(data, task) for task in tasks])
     right = axes.twinx()
     right.grid(visible=False)
-    found = answers(data)
+    found = accuracy_by_task(data)
     _name_rows(right, [str(found[task]) for task in tasks])
     right.annotate("right answers", (1, 1), (3, 4), xycoords="axes fraction", textcoords="offset points")
     add_legend(figure)
-    add_note(figure, note(data))
     return figure
 
 
 def _draw(axes: Axes, data: pd.DataFrame, look: Look, tasks: list[str]) -> None:
-    draw_marks(axes, summarise(data, [WORKLOAD], "decode_s_per_token"), look, tasks)
+    points = summarise(data, [WORKLOAD], "decode_s_per_token")
+    draw_medians(axes, points, points[WORKLOAD].map(tasks.index), look, sideways=True, linestyle="none")
 
 
 def _row(data: pd.DataFrame, task: str) -> str:
@@ -68,7 +67,10 @@ def _row(data: pd.DataFrame, task: str) -> str:
 
 
 def _name_rows(axes: Axes, names: list[str]) -> None:
-    """The first on top."""
+    """Label the rows, the first on top."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+
+
+FIGURE = FigureSpec(__doc__, select, plot, subject)

@@ -87,6 +87,13 @@ def decode_iterations(results: Results) -> pd.Series:
     return results.runs["result.decode_s"].map(len)
 
 
+def alpha(results: Results) -> pd.Series:
+    """Share of the layers in DRAM, 0 to 1. Source: `plan` of result.json."""
+    columns = (optional(results.runs, f"result.plan.{name}") for name in ("n1", "n_layers"))
+    n1, n_layers = (pd.to_numeric(column, errors="coerce") for column in columns)
+    return n1 / n_layers
+
+
 def lru(results: Results) -> pd.Series:
     """The kernel's page replacement, by its name. Source: `lru_generation` of environment.json."""
     switches = optional(results.runs, "environment.lru_generation").astype(object)
@@ -126,6 +133,7 @@ def measure(results: Results) -> pd.DataFrame:
         memory_gb,
         working_set_gb,
         decode_iterations,
+        alpha,
         lru,
     )
     return results.runs.assign(**{metric.__name__: metric(results) for metric in metrics})

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from analysis import default_sweep
 from analysis.claims.judges import JUDGES
 from analysis.claims.verdict import Judgement, Verdict, judge, read_claims, to_json
-from analysis.command_errors import MISTAKES, sentence
-from analysis.figures.__main__ import check_folder, measure, print_some
+from analysis.command_line import (
+    EXPECTED_ERRORS,
+    UnexpectedErrors,
+    check_folder,
+    message,
+    parse_folders,
+    print_some,
+)
 from analysis.report.page import render
-from analysis.results.load import DEFAULT_RESULTS, find_runs
+from analysis.results.load import find_runs
 from analysis.selection import setups
-from analysis.unexpected_errors import Bugs
 
 PAGE, CLAIMS_JSON = "index.html", "claims.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure if there is nothing at all, then judge and write."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=__doc__)
-    parser.add_argument(
-        "--results", type=Path, default=DEFAULT_RESULTS, help="folder with results (default: %(default)s)"
-    )
-    parser.add_argument("--out", type=Path, default=Path("report"), help="folder for the report (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    options = parse_folders("analysis.report", __doc__, "report", "the report", arguments)
     try:
         check_folder(options.results)
         if not find_runs(options.results):
-            measure(options.results)
-        bugs = Bugs()
-        judgements = write(options.results, options.out, bugs)
-    except MISTAKES as error:
-        print(sentence(error), file=sys.stderr)
+            default_sweep.measure(options.results)
+        errors = UnexpectedErrors()
+        judgements = write(options.results, options.out, errors)
+    except EXPECTED_ERRORS as error:
+        print(message(error), file=sys.stderr)
         return 1
     print(summary(judgements, options.out))
-    print_some(bugs.sentences())
-    return int(bool(bugs.found))
+    print_some(errors.sentences())
+    return int(bool(errors.by_name))
 
 
-def write(results_dir: Path, out_dir: Path, bugs: Bugs) -> list[Judgement]:
+def write(results_dir: Path, out_dir: Path, errors: UnexpectedErrors) -> list[Judgement]:
     """Both files, each complete or not at all, but for figures that have a bug."""
     gathered = setups.gather(results_dir)
     print_some(gathered.results.skipped)
@@ -51,7 +50,7 @@ def write(results_dir: Path, out_dir: Path, bugs: Bugs) -> list[Judgement]:
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
     _replace(out_dir / CLAIMS_JSON, to_json(judgements))
-    _replace(out_dir / PAGE, render(judgements, gathered, out_dir, bugs))
+    _replace(out_dir / PAGE, render(judgements, gathered, out_dir, errors))
     return judgements
 
 

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 
 from analysis import default_sweep
 from analysis.claims.verdict import Judgement
+from analysis.command_line import UnexpectedErrors
 from analysis.drawing import style
-from analysis.figures.__main__ import FIGURES, TABLES, FigureModule
+from analysis.figures.registry import FIGURES
+from analysis.figures.spec import FigureSpec
 from analysis.report.tables import Table, from_frame
 from analysis.results.load import Results
-from analysis.unexpected_errors import Bugs
 from dualblade.errors import DualBladeError
 from traces.errors import TraceError
 
@@ -45,51 +46,53 @@ class Exhibit:
     notes: tuple[str, ...] = ()
 
 
-def exhibits(results: Results, judgements: Iterable[Judgement], results_dir: Path, bugs: Bugs) -> list[Exhibit]:
+def exhibits(
+    results: Results, judgements: Iterable[Judgement], results_dir: Path, errors: UnexpectedErrors
+) -> list[Exhibit]:
     """All figures in the paper's order, those without data as the command that would measure them."""
     judgements = list(judgements)
-    return [_exhibit(_empty(name, judgements, results_dir), results, bugs) for name in FIGURES]
+    return [_exhibit(_empty(name, judgements, results_dir), results, errors) for name in FIGURES]
 
 
 def _empty(name: str, judgements: list[Judgement], results_dir: Path) -> Exhibit:
     return Exhibit(
         name=name,
         title=name.replace("e2e", "end-to-end").replace("_", " ").capitalize(),
-        subject=_subject(FIGURES[name].__doc__),
+        subject=_subject(FIGURES[name].title),
         command=default_sweep.command(name, results_dir),
         claims=tuple(judgement for judgement in judgements if name in judgement.claim.figures),
     )
 
 
-def _exhibit(empty: Exhibit, results: Results, bugs: Bugs) -> Exhibit:
+def _exhibit(empty: Exhibit, results: Results, errors: UnexpectedErrors) -> Exhibit:
     try:
-        with bugs.of(empty.name):
+        with errors.catch(empty.name):
             return _drawn(empty, FIGURES[empty.name], results)
     except (DualBladeError, TraceError) as error:
         return replace(empty, fault=str(error))
-    return replace(empty, fault=f"Not drawn because of a bug: {bugs.found[empty.name]}")
+    return replace(empty, fault=f"Not drawn because of a bug: {errors.by_name[empty.name]}")
 
 
-def _drawn(empty: Exhibit, module: FigureModule, results: Results) -> Exhibit:
-    selection = module.select(results)
+def _drawn(empty: Exhibit, spec: FigureSpec, results: Results) -> Exhibit:
+    selection = spec.select(results)
     if selection.runs.empty:
         return empty
     with mpl.rc_context(style.RC):
-        figure = module.plot(selection.runs)
+        figure = spec.draw(selection.runs)
         return replace(
             empty,
             image=_data_uri(figure),
             width_px=round(figure.get_size_inches()[0] * CSS_PX_PER_IN),
-            caption=module.caption(selection.runs),
-            table=from_frame(TABLES[empty.name](selection.runs)) if empty.name in TABLES else None,
+            caption=spec.caption(selection.runs),
+            table=from_frame(spec.table(selection.runs)) if spec.table else None,
             runs=tuple(str(run) for run in selection.runs.index),
             notes=(*selection.left_out, *selection.missing),
         )
 
 
-def _subject(docstring: str | None) -> str:
-    """The first paragraph of the figure's module."""
-    return " ".join((docstring or "").split("\n\n")[0].split())
+def _subject(title: str) -> str:
+    """The first paragraph of the title."""
+    return " ".join(title.split("\n\n")[0].split())
 
 
 def _data_uri(figure: Figure) -> str:

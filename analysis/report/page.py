@@ -11,10 +11,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis import default_sweep
 from analysis.claims.verdict import Judgement, Verdict
+from analysis.command_line import UnexpectedErrors
 from analysis.report import tables
 from analysis.report.gallery import exhibits
 from analysis.selection.setups import Evidence
-from analysis.unexpected_errors import Bugs
 
 TEMPLATES = Path(__file__).parent
 LOOKS = {
@@ -25,9 +25,9 @@ LOOKS = {
 }
 
 
-def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path, bugs: Bugs) -> str:
+def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path, errors: UnexpectedErrors) -> str:
     """The whole page as HTML without a single reference to anything outside it but the runs' folders."""
-    shown = exhibits(evidence.results, judgements, evidence.results_dir, bugs)
+    shown = exhibits(evidence.results, judgements, evidence.results_dir, errors)
     used = {run for judgement in judgements for finding in judgement.findings for run in finding.runs}
     used |= {run for exhibit in shown for run in exhibit.runs}
     environment = Environment(

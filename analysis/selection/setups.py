@@ -1,7 +1,7 @@
-"""What claims are judged from: the valid runs of each setup, comparable among themselves.
+"""Runs by setup (machine, SSD, kernel, LRU and link), for claims: each setup has a finding of its own.
 
-A run is valid for latencies and hit rates when it finished, loads, had a memory limit and was not traced: a tracer
-takes time from the path it looks at. What a trace shows is judged from traced runs, among runs of the same trace.
+Latencies and hit rates are judged from runs that finished, had a memory limit and no tracer: a tracer takes time from
+the path that it looks at. What a trace shows is judged from runs with the same tracer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from analysis.names import (
     SSD,
     STORAGE,
     TESTBED,
-    TRACE,
 )
-from analysis.results.load import Results, load, optional
-from analysis.selection.comparable import comparable
+from analysis.results.load import Results, load
+from analysis.selection.comparison import OVER_LIMITS
+from analysis.selection.filters import untraced
 
-UNTRACED = "none"
-LAYERS = "io_layers"  # looks at every page fault: its latencies are not those under another tracer
 # A configuration can be given another pace or link under its own name.
 STORAGE_AND_DEVICE = (STORAGE, PACE, DEVICE, LINK)
 SETUP_COLUMNS = (*SSD, *MACHINE, *STORAGE_AND_DEVICE, "lru", "kernel_series")
@@ -43,9 +41,9 @@ DISK_COLUMNS = (DISK_MODEL, DISK_SERIAL, DISK)
 
 @dataclass(frozen=True)
 class Setup:
-    """Runs of one testbed, SSD, machine, link and LRU, indexed by their folder below results; a column per metric.
+    """Runs of one setup, indexed by their folder below results, with a column per metric.
 
-    `io` are those of an I/O path by itself. `stated` says what is emulated or paced; empty where all of it is real.
+    `io` holds the runs of an I/O path by itself. `stated` says what is emulated or paced; it is empty if all is real.
     """
 
     name: str
@@ -54,9 +52,9 @@ class Setup:
     io: pd.DataFrame
 
     def comparable(self, *metrics: str) -> pd.DataFrame:
-        """The largest set of untraced runs under a limit that have the metrics, with one setting per variant."""
+        """The largest comparable set of untraced runs under a limit that have the metrics."""
         measured = self.runs[["memory_gb", *metrics]].notna().all(axis="columns")
-        return comparable(self.runs[measured & (trace_name(self.runs) == UNTRACED)]).runs
+        return OVER_LIMITS.select(untraced(self.runs[measured])).runs
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,8 @@ def gather(results_dir: Path) -> Evidence:
     return Evidence(tuple(setups), results, results_dir)
 
 
-def trace_name(runs: pd.DataFrame) -> pd.Series:
-    """The tracer that looked at each run. Source: `trace.name` of config.yaml."""
-    return optional(runs, TRACE).fillna(UNTRACED).astype(str)
-
-
 def is_true(value: Any) -> bool:
-    """Of a field that may be missing."""
+    """Whether a field that may be missing is true."""
     return bool(pd.notna(value) and value)
 
 
@@ -104,7 +97,7 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
 
 
 def _stated(run: pd.Series) -> str:
-    """What does not run at its own speed."""
+    """What is emulated or paced, in words; empty if nothing is."""
     parts = ["emulated machine and SSD"] if is_true(run.get(EMULATED)) else []
     parts += [f"SSD paced to {run[PACE]:g} GB/s"] if pd.notna(run.get(PACE)) else []
     parts += ["paced link"] if run.get(LINK) == "paced" else []

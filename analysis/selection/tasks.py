@@ -1,4 +1,4 @@
-"""The data-wrangling tasks of paper figure 14: their names in print, and the runs of them that may be compared."""
+"""The data-wrangling tasks of paper figure 14: their names in print, and which of their runs may be compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from analysis.metrics.paired_change import changes
 from analysis.metrics.stats import summarise
 from analysis.names import VARIANT, WORKLOAD
 from analysis.results.load import optional
-from analysis.selection.comparable import Selection, largest, limited, setup_columns, variant_columns, warm
+from analysis.selection.comparison import MEMORY, Selection, by_variant
+from analysis.selection.filters import limited, warm
 
 TASKS = {
     "ed_hospital": "ED Hospital",
@@ -24,27 +25,22 @@ TASKS = {
 }
 SAMPLES = {"ed_sample": "ED sample", "em_sample": "EM sample"}
 OWN_RECORDS = "conf/workload/records/"  # those that are tracked here
-# What makes one task another, and therefore differs within a figure.
+# Settings that differ from task to task, and therefore within a figure.
 OF_A_TASK = ("config.workload.", "config.decode_iterations", "decode_iterations")
-AXES = (VARIANT, WORKLOAD)
+OVER_TASKS = by_variant(WORKLOAD, free=OF_A_TASK)
+OVER_TASKS_AND_LIMITS = by_variant(WORKLOAD, free=(*OF_A_TASK, MEMORY))
 
 
 def replayed(runs: pd.DataFrame) -> Selection:
-    """Replays of the tasks under one limit, in the setup with most of them, with one setting of each variant."""
+    """Replays of the tasks under one limit, with equal settings: those with most tasks."""
     runs = limited(runs)
-    runs = runs[runs[WORKLOAD].isin(TASKS)]
-    if runs.empty:
-        return Selection(runs)
-    return one_setting_each(largest(runs, [*_setup(runs), "memory_gb"], AXES))
+    return _with_missing(OVER_TASKS.select(runs[runs[WORKLOAD].isin(TASKS)]))
 
 
 def answered(runs: pd.DataFrame) -> Selection:
-    """Runs of a model that answered questions about records, in the setup with most of them, each task at its limit."""
+    """Runs of a model that answered questions about records, with equal settings: each task has a limit of its own."""
     runs = warm(limited(runs))
-    runs = runs[optional(runs, "result.tokens.answers.of").notna()]
-    if runs.empty:
-        return Selection(runs)
-    return one_setting_each(largest(runs, _setup(runs), AXES))
+    return _with_missing(OVER_TASKS_AND_LIMITS.select(runs[optional(runs, "result.tokens.answers.of").notna()]))
 
 
 def title(task: str) -> str:
@@ -55,18 +51,6 @@ def title(task: str) -> str:
 def made_up(runs: pd.DataFrame) -> pd.Series:
     """Whether a run asked about the made-up records that are tracked here. Source: `workload.records.path`."""
     return optional(runs, "config.workload.records.path").astype(str).str.contains(OWN_RECORDS, regex=False)
-
-
-def _setup(runs: pd.DataFrame) -> list[str]:
-    return [column for column in setup_columns(runs) if not column.startswith(OF_A_TASK)]
-
-
-def one_setting_each(chosen: Selection) -> Selection:
-    """Of each variant the setting with most tasks; what is missing is said."""
-    groups = [largest(group, variant_columns(group), AXES) for _, group in chosen.runs.groupby(VARIANT)]
-    runs = pd.concat([group.runs for group in groups])
-    left_out = chosen.left_out + tuple(text for group in groups for text in group.left_out)
-    return Selection(runs, left_out, tuple(_missing(runs)))
 
 
 def relative(runs: pd.DataFrame, variant: str, metric: str) -> pd.DataFrame:
@@ -80,7 +64,10 @@ def by_size(runs: pd.DataFrame) -> list[str]:
     return list(runs.groupby(WORKLOAD)["working_set_gb"].median().sort_values().index)
 
 
-def _missing(runs: pd.DataFrame) -> list[str]:
+def _with_missing(selection: Selection) -> Selection:
+    """Add a sentence for each variant that lacks tasks which other variants have."""
+    runs = selection.runs
     have = runs.groupby(VARIANT)[WORKLOAD].agg(set)
     lacking = have.map(lambda tasks: sorted(set(runs[WORKLOAD]) - tasks))
-    return [f"{variant} has no run of {', '.join(tasks)}" for variant, tasks in lacking.items() if tasks]
+    missing = (f"{variant} has no run of {', '.join(tasks)}" for variant, tasks in lacking.items() if tasks)
+    return selection._replace(missing=tuple(missing))

@@ -10,11 +10,12 @@ from analysis.names import DISK, DISK_SERIAL, IO_OP, IO_PATH, MACHINE, PACE, SSD
 from analysis.results.device_io import DECODE_READ, PREFILL_WRITE, has_device_io, load_device_io
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
-from analysis.selection.comparable import Selection, comparable, limited, split_by_ssd, warm
-from analysis.selection.setups import LAYERS, trace_name
+from analysis.selection.comparison import OVER_LIMITS, Selection
+from analysis.selection.filters import limited, split_by_ssd, trace_name, warm
 from analysis.selection.tracing_cost import with_tracing_cost
 from dualblade.run.run_files import RunFile
 
+LAYERS = "io_layers"  # a tracer of every page fault: its latencies are not those of other tracers
 TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
@@ -24,17 +25,17 @@ EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its mo
 def traced(results: Results) -> Selection:
     """The traced runs of each testbed and SSD at 2 GB, or at the lowest limit that was traced.
 
-    Without those of trace=io_layers, whose latencies are not those of the others.
+    Runs with trace=io_layers are left out: their latencies are not comparable.
     """
     return traced_of(results.runs[trace_name(results.runs) != LAYERS], results)
 
 
 def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
-    """The same of some of the runs."""
+    """The traced ones of some runs, of each testbed and SSD at 2 GB or at the lowest limit that was traced."""
     runs = warm(limited(runs))
     runs = runs[runs["folder"].map(has_device_io).astype(bool)]
     faults = runs["folder"].map(fault).dropna()
-    selections = [_tight(comparable(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]
+    selections = [_tight(OVER_LIMITS.select(group)) for _, group in split_by_ssd(runs.drop(index=faults.index))]
     chosen = pd.concat([runs.head(0), *(selection.runs for selection in selections)])
     left_out = tuple(text for selection in selections for text in selection.left_out)
     with_cost = with_tracing_cost(chosen, results.runs)
@@ -42,7 +43,7 @@ def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
 
 
 def fault(run_dir: Path) -> str | None:
-    """Why a run's trace cannot be used, in a sentence; None if it can. All of it is read: damage may lie anywhere."""
+    """Why a run's trace cannot be used, in a sentence; None if it can. Reads all of it: damage may be anywhere."""
     try:
         io = load_device_io(run_dir)
     except ResultsError as error:
@@ -53,7 +54,7 @@ def fault(run_dir: Path) -> str | None:
 
 
 def with_device_rates(runs: pd.DataFrame, io: pd.DataFrame) -> pd.DataFrame:
-    """Two more columns, `device_gb_per_s.read` and `.write`: the device's own rate in GB/s, or not a number.
+    """Add the columns `device_gb_per_s.read` and `.write`: the device's own rate in GB/s, or not a number.
 
     The highest rate that fio reached by a direct path on the same testbed and storage (experiment io_paths). Storage
     that is paced to a stated rate has none: fio measures the disk below it.
@@ -73,7 +74,7 @@ def _rate(run: pd.Series, io: pd.DataFrame, op: str) -> float:
 
 
 def _identity(run: pd.Series, io: pd.DataFrame) -> list[str]:
-    """Columns in which runs on the same storage are alike."""
+    """Columns that are equal for runs on the same storage. A disk without a serial is known by its name alone."""
     anonymous = [DISK] if _missing(run.get(DISK_SERIAL)) else []
     emulation = {name for name in (*run.index, *io.columns) if name.startswith(EMULATION)}
     return [*SSD, *MACHINE, *anonymous, *sorted(emulation)]

@@ -1,4 +1,4 @@
-"""What a tracer costs: the decode latency of a traced run against runs of the same point without one."""
+"""The cost of tracing: decode latency of a traced run against untraced runs of the same point."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ import pandas as pd
 
 from analysis.drawing.style import looks
 from analysis.names import TESTBED, VARIANT
-from analysis.selection.comparable import setup_columns, variant_columns
-from analysis.selection.setups import UNTRACED, trace_name
+from analysis.selection.comparison import Comparison, as_text
+from analysis.selection.filters import untraced
 
 COST = "tracing_cost"
-TRACE_SETTINGS = "config.trace."
+BUT_THE_TRACER = Comparison(axes=(), free=("config.trace.",))
 METRIC = "decode_s_per_token"
 
 
 def with_tracing_cost(traced: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """One more column: by what share of the median of its untraced counterparts among `runs` each traced run is longer.
+    """Add the column `tracing_cost`: how much longer a traced run is than the median of equal untraced `runs`, a ratio.
 
-    Not a number where there is no counterpart.
+    It is not a number where no equal run is untraced.
     """
-    settings = (*setup_columns(runs), *variant_columns(runs), "memory_gb")
-    equal = [column for column in settings if not column.startswith(TRACE_SETTINGS)]
-    points = runs[equal].astype(object).where(runs[equal].notna(), None).map(str).apply(tuple, axis=1)
-    untraced = runs[trace_name(runs) == UNTRACED]
-    usual = untraced.groupby(points.loc[untraced.index])[METRIC].median()
+    points = as_text(runs[BUT_THE_TRACER.settings(runs)]).apply(tuple, axis=1)
+    usual = untraced(runs).groupby(points)[METRIC].median()
     cost = traced[METRIC] / points.loc[traced.index].map(usual) - 1
     return traced.join(cost.rename(COST))
 
 
 def tracing_cost(traced: pd.DataFrame) -> str:
-    """A sentence on what `with_tracing_cost` found: of each testbed's variants the median."""
+    """A sentence on the cost of tracing: the median of each testbed's variants."""
     known = traced.dropna(subset=[COST])
     if known.empty:
-        return "What the tracer costs was not measured: there are no runs of the same points without it."
+        return "The cost of tracing was not measured: there are no untraced runs of the same points."
     found = "; ".join(f"{name}: {_by_variant(runs)}" for name, runs in known.groupby(TESTBED))
     return f"Decode latency with the tracer against runs without it, {found}."
 

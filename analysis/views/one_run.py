@@ -7,7 +7,8 @@ import pandas as pd
 from analysis.names import SCALE, STARTED_AT, TESTBED, VARIANT
 from analysis.results.documents import ResultsError
 from analysis.results.load import Results
-from analysis.selection.comparable import OWN, comparable, limited, of_testbed
+from analysis.selection.comparison import OVER_LIMITS
+from analysis.selection.filters import LOCAL, limited, of_testbed
 from dualblade.run.run_files import RunFile
 
 
@@ -38,8 +39,8 @@ def _holding(file_name: str, runs: pd.DataFrame) -> pd.DataFrame:
 def _usual(runs: pd.DataFrame) -> pd.DataFrame:
     """The largest comparable set: of the machine itself, where it has runs."""
     runs = limited(runs)
-    own = of_testbed(runs, OWN)
-    return comparable(runs if own.empty else own).runs
+    own = of_testbed(runs, LOCAL)
+    return OVER_LIMITS.select(runs if own.empty else own).runs
 
 
 def describe(run: pd.Series) -> str:
@@ -51,7 +52,5 @@ def describe(run: pd.Series) -> str:
 
 def _there_is(runs: pd.DataFrame) -> str:
     limits = limited(runs).groupby(VARIANT)["memory_gb"].unique()
-    return "there are: " + (
-        "; ".join(f"{name} at {', '.join(f'{gb:g}' for gb in sorted(gbs))} GB" for name, gbs in limits.items())
-        or "none"
-    )
+    each = (f"{name} at {', '.join(f'{gb:g}' for gb in sorted(gbs))} GB" for name, gbs in limits.items())
+    return "; ".join(each) or "none"

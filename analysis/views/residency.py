@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from analysis.drawing.style import VARIANTS
 from analysis.names import STARTED_AT, VARIANT
 from analysis.results import kv_io
-from analysis.selection.comparable import limited
+from analysis.selection.filters import limited
 from analysis.views.one_run import describe
 
 # Okabe and Ito's palette, as the variants' looks; a path of another name is grey.

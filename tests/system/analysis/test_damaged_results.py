@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from analysis.claims.judges import JUDGES
 from analysis.claims.verdict import judge, read_claims, to_json
-from analysis.figures.__main__ import FIGURES
+from analysis.figures.registry import FIGURES
 from analysis.report import gallery, tables
 from analysis.report.__main__ import main as report
 from analysis.results import kv_io

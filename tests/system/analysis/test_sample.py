@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from analysis.drawing import layout
-from analysis.figures.__main__ import FIGURES
 from analysis.figures.__main__ import main as figures
+from analysis.figures.registry import FIGURES
 from analysis.report.__main__ import main as report
 from analysis.results.load import find_runs, load
 from tests.support.checkout import SAMPLE

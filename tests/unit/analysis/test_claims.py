@@ -12,7 +12,7 @@ import pytest
 
 from analysis.claims.judges import JUDGES
 from analysis.claims.verdict import Claim, Verdict, fewest_repetitions, judge, to_json
-from analysis.figures.__main__ import FIGURES
+from analysis.figures.registry import FIGURES
 from analysis.selection import setups
 from tests.support.analysis_results import VARIANTS, write_run
 from tests.support.checkout import CHECKOUT

@@ -33,7 +33,7 @@ def paper_style() -> Iterator[None]:
 
 def figure_of(name: str, results_dir: Path) -> Figure:
     module = MODULES[name]
-    return module.plot(module.select(with_metrics(load(results_dir))).runs)
+    return module.FIGURE.draw(module.FIGURE.select(with_metrics(load(results_dir))).runs)
 
 
 def curves(axes: Axes) -> dict[str, Curve]:
@@ -181,7 +181,7 @@ def test_io_paths_hold_the_nearest_size_and_depth_that_were_measured(tmp_path: P
     assert (over_size.get_title(), over_depth.get_title()) == ("queue depth 2", "512 KiB requests")
     assert list(curves(over_size)["io_uring_cmd"]) == [4, 64, 512, 4096]
     assert list(curves(over_depth)["io_uring_cmd"]) == [2, 16]
-    assert "at queue depth 2, and over queue depth with requests of 512 KiB" in io_paths.caption(runs)
+    assert "at queue depth 2, and over queue depth with requests of 512 KiB" in io_paths.FIGURE.caption(runs)
 
 
 def test_io_paths_of_another_disk_or_direction_are_left_out(tmp_path: Path) -> None:

@@ -130,18 +130,18 @@ def test_the_bars_are_shares_of_the_mean_time_of_the_baseline(tmp_path: Path) ->
         [10 / total_us, 20 / total_us, 10 / total_us, device_us / total_us]
     )
     assert busy.containers[0][1].get_width() == pytest.approx(60 / 90)  # type: ignore[index]
-    assert "decode read 100%" in figure.caption(runs)
+    assert "decode read 100%" in figure.FIGURE.caption(runs)
 
 
 def test_the_caption_says_which_layers_were_told_apart_and_ssds_do_not_mix(tmp_path: Path) -> None:
     above = {"enter_ns": 40_000, "fs_ns": 30_000, "queue_ns": 10_000}
     write_layers(write_traced_run(tmp_path, "baseline"), **above)
     together = figure.select(with_metrics(load(tmp_path))).runs
-    assert figure.TOGETHER in figure.caption(together) and figure.APART not in figure.caption(together)
+    assert figure.TOGETHER in figure.FIGURE.caption(together) and figure.APART not in figure.FIGURE.caption(together)
     write_layers(write_traced_run(tmp_path, "baseline", repetition=1), **above, setup_ns=2_000)
     apart = figure.select(with_metrics(load(tmp_path))).runs
     assert list(apart["config.repetition"]) == [1]
-    assert figure.APART in figure.caption(apart) and figure.TOGETHER not in figure.caption(apart)
+    assert figure.APART in figure.FIGURE.caption(apart) and figure.TOGETHER not in figure.FIGURE.caption(apart)
     table = figure.table(apart).set_index("request")
     assert table.loc["Decode read", "driver"] == pytest.approx(2)
     assert {"driver", "device"} <= set(table) and "driver_and_device" not in table
@@ -166,7 +166,7 @@ def test_the_other_figures_draw_no_trace_of_the_layers(tmp_path: Path) -> None:
     write_layers(write_traced_run(tmp_path, "baseline", config={"trace.name": "io_layers"}), **above)
     results = with_metrics(load(tmp_path))
     assert len(figure.select(results).runs) == 1
-    assert device_latency_table.select(results).runs.empty
+    assert device_latency_table.FIGURE.select(results).runs.empty
 
 
 def test_runs_without_layers_are_nothing_to_draw(tmp_path: Path) -> None:

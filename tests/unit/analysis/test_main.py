@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis import default_sweep
 from analysis.drawing import layout
-from analysis.figures.__main__ import FIGURES as ALL_FIGURES
 from analysis.figures.__main__ import main
+from analysis.figures.registry import FIGURES as ALL_FIGURES
 from tests.support.analysis_results import write_run, write_sweep
 from tests.support.checkout import CHECKOUT
 
@@ -74,12 +76,13 @@ def test_results_are_drawn_and_named_one_line_each(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("unsaved", "no_sweep")
-@pytest.mark.parametrize("step", ["select", "plot", "caption"])
+@pytest.mark.parametrize("step", ["select", "plot", "subject"])
 def test_a_bug_in_a_figure_costs_that_figure_alone_and_is_told(
     step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_sweep(Path("results"), limits_gb=[2.0, 4.0])
-    monkeypatch.setattr(ALL_FIGURES["thrashing"], step, lambda data: int(float("nan")))
+    broken: dict[str, Any] = {step: lambda data: int(float("nan"))}
+    monkeypatch.setitem(ALL_FIGURES, "thrashing", replace(ALL_FIGURES["thrashing"], **broken))
     assert main([]) == 1
     out, err = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines() if " runs " in line] == ["e2e_latency", "hit_rate"]

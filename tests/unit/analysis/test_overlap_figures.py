@@ -85,9 +85,9 @@ def write_overlap(
 
 
 def figure_of(module: Any, results_dir: Path) -> Figure:
-    selection = module.select(with_metrics(load(results_dir)))
-    assert module.caption(selection.runs)
-    figure = module.plot(selection.runs)
+    selection = module.FIGURE.select(with_metrics(load(results_dir)))
+    assert module.FIGURE.caption(selection.runs)
+    figure = module.FIGURE.draw(selection.runs)
     assert isinstance(figure, Figure)
     return figure
 
@@ -177,7 +177,7 @@ def test_pipelines_are_compared_with_all_else_equal(tmp_path: Path, other: dict[
     chosen = pipeline.select(with_metrics(load(tmp_path)))
     assert len(chosen.runs) == 6 and set(chosen.runs["alpha"]) == {0.0, 0.5, 1.0}
     assert chosen.left_out == (f"4 runs of adaptive, intra with {words}",)
-    text = pipeline.caption(chosen.runs)
+    text = pipeline.FIGURE.caption(chosen.runs)
     assert "Variant x, no memory limit." in text and "overlap_full" not in text
 
 
@@ -187,7 +187,7 @@ def test_dynamics_and_model_are_of_the_direct_path_at_one_setting(tmp_path: Path
             write_overlap(tmp_path, name, link, **{"variant.overflow": "evict"})
             write_overlap(tmp_path, name, link, 0, 1, **{"memory_gb": 4.0})
     for module in (throughput_dynamics, model_figure):
-        runs = module.select(with_metrics(load(tmp_path))).runs
+        runs = module.FIGURE.select(with_metrics(load(tmp_path))).runs
         assert set(runs["memory_gb"]) == {4.0} and set(runs["config.variant.overflow"]) == {"direct"}
 
 
@@ -284,16 +284,16 @@ def test_a_breakdown_says_whether_offloading_pays(tmp_path: Path) -> None:
     parts = {"wall_s": 25.5, "compute_s": 5.0, "storage_stall_s": 16.0, "link_stall_s": 4.0, "other_s": 0.5}
     write_sweep(tmp_path, limits_gb=[2.0, 11.0], result={"phases": {"prefill": parts, "decode": parts}})
     runs = phase_breakdown.select(with_metrics(load(tmp_path))).runs
-    assert "DUAL-BLADE 50% and 50% (below 100 % offloading pays)" in phase_breakdown.caption(runs)
+    assert "DUAL-BLADE 50% and 50% (below 100 % offloading pays)" in phase_breakdown.FIGURE.caption(runs)
 
 
 def test_a_breakdown_without_compute_says_nothing_of_it(tmp_path: Path) -> None:
     parts = {"wall_s": 20.5, "compute_s": 0.0, "storage_stall_s": 16.0, "link_stall_s": 4.0, "other_s": 0.5}
     write_sweep(tmp_path, limits_gb=[2.0, 11.0], result={"phases": {"prefill": parts, "decode": parts}})
-    assert "pays" not in phase_breakdown.caption(phase_breakdown.select(with_metrics(load(tmp_path))).runs)
+    assert "pays" not in phase_breakdown.FIGURE.caption(phase_breakdown.select(with_metrics(load(tmp_path))).runs)
 
 
 @pytest.mark.parametrize("module", [model_figure, pipeline, throughput_dynamics, phase_breakdown])
 def test_older_results_have_nothing_to_draw(tmp_path: Path, module: Any) -> None:
     write_sweep(tmp_path)
-    assert module.select(with_metrics(load(tmp_path))).runs.empty
+    assert module.FIGURE.select(with_metrics(load(tmp_path))).runs.empty

@@ -122,5 +122,5 @@ def test_shares_of_queues_add_up(runs: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("module", [lba_pattern, access_pattern])
 def test_captions_say_where_it_comes_from(runs: pd.DataFrame, module: object) -> None:
-    text = module.caption(runs)  # type: ignore[attr-defined]
+    text = module.FIGURE.caption(runs)  # type: ignore[attr-defined]
     assert "Testbed local" in text and "2 runs" in text

@@ -11,10 +11,10 @@ from analysis.claims.judges import JUDGES
 from analysis.claims.verdict import judge, read_claims
 from analysis.figures import wrangling, wrangling_records
 from analysis.metrics import run_metrics
+from analysis.metrics.accuracy import accuracy_by_task
 from analysis.names import WORKLOAD
 from analysis.results.load import Results, load
 from analysis.selection import setups
-from analysis.selection.answers import answers
 from analysis.selection.tasks import TASKS, by_size, relative, replayed
 from experiments.points.sweep import CONF
 from tests.support.analysis_results import VARIANTS, write_run
@@ -85,8 +85,8 @@ def test_the_figure_shows_each_task_once(tmp_path: Path) -> None:
     whole, decode = wrangling.plot(runs).axes
     assert [label.get_text().partition(" (")[0] for label in whole.get_yticklabels()] == list(TASKS.values())
     assert [len(line.get_xdata()) for line in decode.get_lines() if line.get_marker() == "D"] == [len(TASKS)]
-    assert "2 per point" in wrangling.caption(runs)
-    assert "10 workloads" in wrangling.caption(runs)
+    assert "2 per point" in wrangling.FIGURE.caption(runs)
+    assert "10 workloads" in wrangling.FIGURE.caption(runs)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_answers_are_alike_when_every_token_is(tmp_path: Path) -> None:
     write_answers(tmp_path, {})
     write_answers(tmp_path, {"dual_blade": [[9], [8]]}, task="records_ed_hospital")
     runs = wrangling_records.select(read(tmp_path)).runs
-    found = answers(runs)
+    found = accuracy_by_task(runs)
     assert str(found["records_em_beer"]) == "2 of 2, all alike"
     assert str(found["records_ed_hospital"]) == "1 to 2 of 2, NOT alike"
     labels = [label.get_text() for axes in wrangling_records.plot(runs).axes for label in axes.get_yticklabels()]
     assert {"EM Beer", "ED Hospital", *map(str, found.values())} == set(labels)
-    caption = wrangling_records.caption(runs)
+    caption = wrangling_records.FIGURE.caption(runs)
     assert "EM Beer 2 of 2, all alike" in caption
     assert "on real records" in caption
     assert "the model itself computes" in caption and "Test GPU" not in caption
@@ -145,10 +145,12 @@ def test_answers_are_alike_when_every_token_is(tmp_path: Path) -> None:
 def test_made_up_records_are_called_so(tmp_path: Path) -> None:
     write_answers(tmp_path, {}, "records_em_sample", str(CONF / "workload/records/em_sample"))
     runs = wrangling_records.select(read(tmp_path)).runs
-    assert "on made-up records" in wrangling_records.caption(runs) and "real" not in wrangling_records.caption(runs)
+    caption = wrangling_records.FIGURE.caption(runs)
+    assert "on made-up records" in caption and "real" not in caption
     assert wrangling_records.plot(runs).axes[0].get_yticklabels()[0].get_text() == "EM sample (made up)"
     write_answers(tmp_path, {})
-    assert "on made-up and real records" in wrangling_records.caption(wrangling_records.select(read(tmp_path)).runs)
+    both = wrangling_records.select(read(tmp_path)).runs
+    assert "on made-up and real records" in wrangling_records.FIGURE.caption(both)
 
 
 def test_runs_without_answers_are_no_records(tmp_path: Path) -> None:

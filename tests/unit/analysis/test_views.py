@@ -33,8 +33,11 @@ def test_one_run_is_found_by_what_tells_runs_apart(results: Results) -> None:
     run = one_run(results, "dual_blade", 6.0)
     assert (run["config.variant.name"], run["memory_gb"]) == ("dual_blade", 6.0)
     assert one_run(results, "dual_blade")["memory_gb"] == 2.0
-    with pytest.raises(ResultsError, match=r"no run of dual_blade at 3.5 GB; there are: .*dual_blade at 2, "):
+    with pytest.raises(
+        ResultsError, match=r"no run of dual_blade at 3.5 GB; there are: .*dual_blade at 2, "
+    ) as missing:
         one_run(results, "dual_blade", 3.5)
+    assert str(missing.value).count("there are") == 1
 
 
 def test_hits_by_layer_follow_the_plan(results: Results) -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from analysis.figures import io_paths
-from analysis.figures.__main__ import FIGURES
+from analysis.figures.registry import FIGURES
 from dualblade.config.device import DeviceConfig
 from dualblade.config.run import ModelConfig, VariantConfig, WorkloadConfig
 from dualblade.config.storage import StorageConfig
