@@ -24,6 +24,7 @@ import torch
 
 from dualblade.config.run import RunConfig
 from dualblade.geometry import KVGeometry, TensorId
+from dualblade.linux.proc import read_table
 from dualblade.run.run_files import RunFile
 
 
@@ -149,8 +150,7 @@ def _do_without_cuda(tensor_bytes: int) -> None:
 
 def _read_bytes() -> int:
     """Bytes that the kernel accounted to this process as read from storage (proc(5), io)."""
-    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
-    return int(fields["read_bytes"])
+    return read_table(Path("/proc/self/io"))["read_bytes"]
 
 
 def _say(event: str) -> None:

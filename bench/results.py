@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.comparison import Comparison
+from dualblade.linux.files import write_json
 from experiments.errors import MachineError
 
 SCHEMA_VERSION = 1
@@ -53,9 +53,7 @@ class Results:
         """Write JSON, complete or not at all."""
         ratios = {name: entry["ratio"] for name, entry in self.comparisons.items()}
         content = {"schema": SCHEMA_VERSION, "ratios": ratios, "parts": self.parts}
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(content, indent=1) + "\n")
-        os.replace(partial, path)
+        write_json(content, path)
 
 
 def _line(name: str, entry: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dualblade.config.storage import StorageConfig
+from dualblade.linux.files import last_line
 from dualblade.run.run_files import RunFile
 from experiments.errors import MachineError, RunError
 from experiments.machine.block_device import readahead
@@ -108,8 +109,7 @@ def _wait_for(process: subprocess.Popen[str], name: str, run_dir: Path) -> None:
     for line in process.stdout:
         if json.loads(line)["event"] == name:
             return
-    said = (run_dir / "log").read_text(errors="replace").strip().splitlines()
-    last = said[-1] if said else "it says nothing"
+    last = last_line(run_dir / "log") or "it says nothing"
     raise RunError(f"a run ended with code {process.wait()} before it was {name}, and the last it said was: {last}")
 
 

@@ -21,6 +21,8 @@ import torch
 
 from dualblade.config.run import RunConfig, Source
 from dualblade.errors import DualBladeError
+from dualblade.linux.files import write_json
+from dualblade.linux.libc import keep_freed_memory
 from dualblade.model.replay import Replay
 from dualblade.pipeline.link import open_link
 from dualblade.plan.budget import measure_budget
@@ -33,7 +35,6 @@ from dualblade.run.result import (
     given_back,
     seconds_since_start,
     verify,
-    write_result,
 )
 from dualblade.run.run_files import RunFile
 from dualblade.run.schema import failed_result
@@ -77,7 +78,7 @@ def _fail(run_dir: Path, variant: str | None, reason: str) -> None:
     print(f"dualblade: {reason}", file=sys.stderr)
     with contextlib.suppress(OSError):
         if run_dir.is_dir():
-            write_result(failed_result(variant, reason), run_dir / RunFile.RESULT)
+            write_json(failed_result(variant, reason), run_dir / RunFile.RESULT)
 
 
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
@@ -108,9 +109,9 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         verify(result)
         operations, direct, placements = store.operations, direct_path(store), extents(store)
     result["deallocated"] = given_back(direct)
-    write_result(placements, run_dir / RunFile.EXTENTS)
+    write_json(placements, run_dir / RunFile.EXTENTS)
     write_log(operations, run_dir / RunFile.KV_IO)
-    write_result(result, run_dir / RunFile.RESULT)
+    write_json(result, run_dir / RunFile.RESULT)
 
 
 def _hold(source: str) -> int:
@@ -130,7 +131,7 @@ def _load_model(config: RunConfig) -> LoadedModel | None:
     if config.workload.source == "replay":
         torch.set_num_threads(1)
         return None
-    from dualblade.model.generation import LoadedModel, keep_freed_memory
+    from dualblade.model.generation import LoadedModel
 
     model = LoadedModel(config)
     keep_freed_memory()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.config.run import Source
+from dualblade.linux.files import last_line
 from experiments.errors import MachineError
 from experiments.machine import environment
 from experiments.machine.host import Host
@@ -32,10 +33,7 @@ def held_libraries(folder: Path, source: Source, deadline_s: float) -> Iterator[
     log = folder / f"holder-{source}.log"
     with running(["--hold", source], None, log, deadline_s) as holder:
         if holder.wait_for("ready") is None:
-            lines = log.read_text(errors="replace").strip().splitlines()
-            raise MachineError(
-                f"the engine does not start ({lines[-1] if lines else 'it says nothing'}); run `make setup`"
-            )
+            raise MachineError(f"the engine does not start ({last_line(log) or 'it says nothing'}); run `make setup`")
         yield execute
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.errors import BudgetError, DualBladeError
+from dualblade.linux.files import last_line
 from dualblade.run.run_files import RunFile
 from dualblade.run.schema import failed_result
 from dualblade.units import GB
@@ -193,8 +194,7 @@ class _Run:
             return RunError(self._out_of_memory())
         if code < 0:
             return RunError(f"the engine was killed by {signal.Signals(-code).name}; run the point again")
-        log = (self.workspace.folder / RunFile.ENGINE_LOG).read_text(errors="replace").strip().splitlines()
-        last = log[-1] if log else "nothing"
+        last = last_line(self.workspace.folder / RunFile.ENGINE_LOG) or "nothing"
         return RunError(f"the engine ended with code {code} and the last it wrote was: {last}")
 
     def _out_of_memory(self) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualblade.linux.files import replacing
 from traces.attribution import FILES, RunAttribution
 from traces.devices import Devices
 from traces.errors import TraceError
@@ -103,17 +103,15 @@ def decode(raw: Path, out: Path, source: str | None = None, attribution: Attribu
     if name not in SOURCES:
         raise TraceError(f"{name} is no known format of a trace; use one of {', '.join(SOURCES)}")
     devices, account, pairing = Devices(described), Account(), Pairing()
-    partial = out.with_name(f".{out.name}.partial")
     attribute = attribution or Nothing()
-    try:
-        with pq.ParquetWriter(partial, SCHEMA, compression="zstd", compression_level=1) as writer:
-            for commands in _commands(raw, SOURCES[name], devices, account, pairing):
-                writer.write_table(_table(commands, devices.names, attribute))
-            info = judge(name, account, pairing, {device: described.get(device, {}) for device in devices.names})
-            writer.add_key_value_metadata({METADATA_KEY: json.dumps(info.as_dict()).encode()})
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        replacing(out) as partial,
+        pq.ParquetWriter(partial, SCHEMA, compression="zstd", compression_level=1) as writer,
+    ):
+        for commands in _commands(raw, SOURCES[name], devices, account, pairing):
+            writer.write_table(_table(commands, devices.names, attribute))
+        info = judge(name, account, pairing, {device: described.get(device, {}) for device in devices.names})
+        writer.add_key_value_metadata({METADATA_KEY: json.dumps(info.as_dict()).encode()})
     return info
 
 

@@ -19,6 +19,7 @@ from analysis.command_line import (
 from analysis.report.page import render
 from analysis.results.load import find_runs
 from analysis.selection import setups
+from dualblade.linux.files import write_text
 
 PAGE, CLAIMS_JSON = "index.html", "claims.json"
 
@@ -49,8 +50,8 @@ def write(results_dir: Path, out_dir: Path, errors: UnexpectedErrors) -> list[Ju
         for claim in read_claims()
     ]
     out_dir.mkdir(parents=True, exist_ok=True)
-    _replace(out_dir / CLAIMS_JSON, to_json(judgements))
-    _replace(out_dir / PAGE, render(judgements, gathered, out_dir, errors))
+    write_text(to_json(judgements), out_dir / CLAIMS_JSON)
+    write_text(render(judgements, gathered, out_dir, errors), out_dir / PAGE)
     return judgements
 
 
@@ -63,12 +64,6 @@ def summary(judgements: list[Judgement], out_dir: Path) -> str:
     ]
     counts = [f"{sum(judgement.verdict is verdict for judgement in judgements)} {verdict}" for verdict in Verdict]
     return "\n".join([*lines, f"{', '.join(counts)}: {out_dir / PAGE}, {out_dir / CLAIMS_JSON}"])
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 if __name__ == "__main__":

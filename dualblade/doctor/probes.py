@@ -13,25 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dualblade.linux import libc
 from dualblade.linux.cgroups import CgroupDirectory
 from dualblade.linux.page_residency import resident_bytes
 
-# The same on every architecture but alpha (include/uapi/asm-generic/unistd.h).
-_SYS_IO_URING_SETUP = 425
-_SYS_IO_URING_REGISTER = 427
-_SYS_CACHESTAT = 451
-
 # linux/io_uring.h
-_IO_URING_PARAMS_BYTES = 120
 _IORING_REGISTER_PROBE = 8
 _IORING_OP_URING_CMD = 46
 _IO_URING_OP_SUPPORTED = 1
 _PROBE_OPERATIONS = 256
 
 _LIMIT_BYTES = 64 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class _ProbeOperation(ctypes.Structure):
@@ -79,11 +71,10 @@ def has_passthrough() -> bool:
     Raises:
         OSError: no ring can be set up.
     """
-    ring = _checked(_libc.syscall(_SYS_IO_URING_SETUP, 4, ctypes.create_string_buffer(_IO_URING_PARAMS_BYTES)))
+    ring = libc.io_uring_setup(4)
     try:
         probe = _Probe()
-        probe_call = (_SYS_IO_URING_REGISTER, ring, _IORING_REGISTER_PROBE, ctypes.byref(probe), _PROBE_OPERATIONS)
-        _checked(_libc.syscall(*probe_call))
+        libc.syscall(libc.SYS_IO_URING_REGISTER, ring, _IORING_REGISTER_PROBE, ctypes.byref(probe), _PROBE_OPERATIONS)
         return bool(probe.ops[_IORING_OP_URING_CMD].flags & _IO_URING_OP_SUPPORTED)
     finally:
         os.close(ring)
@@ -109,15 +100,18 @@ def left_by_direct_io(folder: Path) -> int:
 def locks_memory(size_bytes: int) -> bool:
     """Lock anonymous memory, and give it back."""
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    failed = int(_libc.mlock(ctypes.addressof(ctypes.c_char.from_buffer(memory)), size_bytes))
+    locked = libc.mlock(ctypes.addressof(ctypes.c_char.from_buffer(memory)), size_bytes)
     memory.close()
-    return not failed
+    return locked
 
 
 def has_cachestat() -> bool:
     """A kernel that knows the call complains about the descriptor, another one about the call."""
-    _libc.syscall(_SYS_CACHESTAT, -1, None, None, 0)
-    return ctypes.get_errno() == errno.EBADF
+    try:
+        libc.syscall(libc.SYS_CACHESTAT, -1, None, None, 0)
+    except OSError as error:
+        return error.errno == errno.EBADF
+    return True
 
 
 @contextmanager
@@ -141,9 +135,3 @@ def _memory_for_children(directory: CgroupDirectory) -> Iterator[None]:
         yield
     finally:
         control.write_text("-memory")
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 from dualblade.linux.mounts import Mount, read_mounts
+from dualblade.linux.proc import read_table
 
 # Above every real limit: v2 writes "max", v1 the largest page count times the page size, which differs by machine.
 UNLIMITED_BYTES = 1 << 62
@@ -85,12 +86,6 @@ def parse_own_cgroups(text: str) -> dict[str, PurePosixPath]:
     return paths
 
 
-def parse_table(text: str) -> dict[str, int]:
-    """Lines of a name and a whole number, as in memory.stat, meminfo and (where it is one) /proc/self/status."""
-    rows = (line.split() for line in text.splitlines())
-    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
-
-
 def locate(path: PurePosixPath, mounts: list[Mount]) -> tuple[PurePosixPath, PurePosixPath] | None:
     """Mount point of a cgroup and its path below it, through the mount that shows most of its ancestors.
 
@@ -118,7 +113,7 @@ def _upwards(path: PurePosixPath, mounts: list[Mount]) -> list[PurePosixPath]:
 def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     """admin-guide/cgroup-v1/memory.rst; the values named `total_` include descendants."""
     folder = under(root, directory)
-    stat = parse_table((folder / "memory.stat").read_text())
+    stat = read_table(folder / "memory.stat")
     kernel = folder / "memory.kmem.usage_in_bytes"  # absent without CONFIG_MEMCG_KMEM
     limit_bytes = _finite(_limit_bytes(folder / "memory.limit_in_bytes"))
     return MemoryCgroup(
@@ -137,7 +132,7 @@ def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:
 def _read_v2(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     """admin-guide/cgroup-v2.rst. memory.high limits like memory.max: beyond it the kernel reclaims page cache first."""
     folder = under(root, directory)
-    stat = parse_table((folder / "memory.stat").read_text())
+    stat = read_table(folder / "memory.stat")
     limits = [(_limit_bytes(folder / name), name) for name in ("memory.max", "memory.high")]
     limit_bytes, name = min(limits)
     # `kernel` is the sum of the others since Linux 5.18.

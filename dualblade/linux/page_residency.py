@@ -7,8 +7,7 @@ import errno
 import mmap
 import os
 
-_SYS_CACHESTAT = 451  # the same number on every architecture (include/uapi/asm-generic/unistd.h)
-_libc = ctypes.CDLL(None, use_errno=True)
+from dualblade.linux import libc
 
 
 class _Range(ctypes.Structure):
@@ -31,11 +30,13 @@ def resident_bytes(fd: int, size_bytes: int | None = None, first_byte: int = 0) 
     if size_bytes == 0:
         return 0
     stat = _Stat()
-    if _libc.syscall(_SYS_CACHESTAT, fd, ctypes.byref(_Range(first_byte, size_bytes)), ctypes.byref(stat), 0) == 0:
-        return int(stat.n_cache) * mmap.PAGESIZE
-    if ctypes.get_errno() not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
-        raise OSError(ctypes.get_errno(), "cachestat failed")
-    return mincore_bytes(fd, size_bytes, first_byte)
+    try:
+        libc.syscall(libc.SYS_CACHESTAT, fd, ctypes.byref(_Range(first_byte, size_bytes)), ctypes.byref(stat), 0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+            raise
+        return mincore_bytes(fd, size_bytes, first_byte)
+    return int(stat.n_cache) * mmap.PAGESIZE
 
 
 def mincore_bytes(fd: int, size_bytes: int, first_byte: int = 0) -> int:
@@ -46,8 +47,8 @@ def mincore_bytes(fd: int, size_bytes: int, first_byte: int = 0) -> int:
     resident = (ctypes.c_ubyte * n_pages)()
     with mmap.mmap(fd, size_bytes, offset=first_byte - into_page) as mapping:
         start = ctypes.c_char.from_buffer(mapping)
-        failed = _libc.mincore(ctypes.byref(start), ctypes.c_size_t(size_bytes), resident)
-        del start  # a mapping that is still pointed to cannot be closed
-    if failed:
-        raise OSError(ctypes.get_errno(), "mincore failed")
+        try:
+            libc.mincore(ctypes.addressof(start), size_bytes, resident)
+        finally:
+            del start  # a mapping that is still pointed to cannot be closed
     return sum(flag & 1 for flag in resident) * mmap.PAGESIZE

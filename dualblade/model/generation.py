@@ -5,7 +5,6 @@ A model run makes the same calls of the same store as a replay; its compute is t
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections import deque
 from pathlib import Path
@@ -27,10 +26,6 @@ from dualblade.model.sequences import KeysValues, Sequences
 from dualblade.plan.budget import anonymous_bytes
 from dualblade.record.phases import PhaseTimes
 from dualblade.store import QUEUED_STORES, KVStore
-
-# malloc.h
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_MAX = -4
 
 
 class LoadedModel:
@@ -110,13 +105,6 @@ class Generation:
 def load_libraries() -> None:
     """Import what transformers puts off until it loads a model; any one brings in what all of them use."""
     assert transformers.LlamaForCausalLM
-
-
-def keep_freed_memory() -> None:
-    """Have malloc keep what is freed from now on, so that memory needed once stays this process's (mallopt(3))."""
-    libc = ctypes.CDLL(None)
-    libc.mallopt(_M_MMAP_MAX, 0)
-    libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 class _Rehearsal(Sequences):

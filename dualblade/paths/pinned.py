@@ -8,7 +8,6 @@ charged as page cache and gets no huge pages.)
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import resource
 import warnings
@@ -18,11 +17,9 @@ from dataclasses import dataclass
 import torch
 
 from dualblade.errors import BudgetError, StorageError
+from dualblade.linux.libc import mlock
 
 HUGE_PAGE_BYTES = 2 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class PinnedBuffer:
         self._data = whole[start : start + self.size_bytes].zero_()
         self._given_up = False
         self.address = self._data.data_ptr()
-        self.locked = _libc.mlock(self.address, self.size_bytes) == 0
+        self.locked = mlock(self.address, self.size_bytes)
 
     @staticmethod
     def _map(size_bytes: int) -> mmap.mmap:

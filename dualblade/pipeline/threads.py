@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 
 import torch
 
-_PR_SET_TIMERSLACK = 29  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
+from dualblade.linux.libc import set_timer_slack
+
 _one_at_a_time = threading.Lock()
 
 
@@ -28,7 +27,7 @@ def set_up_copy_thread() -> None:
         torch.set_num_threads(1)
         changed.set()
         restoring.join()
-    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)  # by default a sleep may end 50 us late (prctl(2))
+    set_timer_slack(1)  # by default a sleep may end 50 us late (prctl(2))
 
 
 def _set_num_threads(n_threads: int, when: threading.Event) -> None:

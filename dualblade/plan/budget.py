@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualblade.errors import BudgetError
-from dualblade.linux.cgroups import MemoryCgroup, memory_cgroups, parse_table
+from dualblade.linux.cgroups import MemoryCgroup, memory_cgroups
+from dualblade.linux.proc import meminfo, own_status
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ def measure_budget(root: Path = Path("/")) -> Budget:
 
     `root` stands in for / in tests.
     """
-    available_bytes = parse_table((root / "proc/meminfo").read_text())["MemAvailable"] << 10
-    return least_room(memory_cgroups(root), available_bytes, anonymous_bytes(root))
+    return least_room(memory_cgroups(root), meminfo(root)["MemAvailable"], anonymous_bytes(root))
 
 
 def refuse_unless_free(needed_bytes: int, root: Path = Path("/")) -> None:
@@ -67,7 +67,7 @@ def refuse_unless_free(needed_bytes: int, root: Path = Path("/")) -> None:
 
 def anonymous_bytes(root: Path = Path("/")) -> int:
     """Return the anonymous memory of this process that is in use."""
-    return parse_table((root / "proc/self/status").read_text())["RssAnon"] << 10
+    return own_status(root)["RssAnon"]
 
 
 def least_room(groups: Sequence[MemoryCgroup], available_bytes: int, own_bytes: int) -> Budget:
@@ -89,9 +89,9 @@ def least_room(groups: Sequence[MemoryCgroup], available_bytes: int, own_bytes: 
 
 def _hard_rooms(root: Path) -> list[_Room]:
     try:
-        groups, system = memory_cgroups(root), parse_table((root / "proc/meminfo").read_text())
-        swap_bytes = system.get("SwapFree", 0) << 10
-        rooms = [_Room((system["MemAvailable"] << 10) + swap_bytes, None, "MemAvailable")]
+        groups, system = memory_cgroups(root), meminfo(root)
+        swap_bytes = system.get("SwapFree", 0)
+        rooms = [_Room(system["MemAvailable"] + swap_bytes, None, "MemAvailable")]
     except (OSError, KeyError, ValueError):
         return []
     return rooms + [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from dualblade.linux.files import replacing
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,8 @@ def prepare_log() -> None:
 
 def write_log(operations: Iterable[Operation], path: Path) -> None:
     """Write the operations as Parquet; the file appears when it is complete."""
-    partial = path.with_name(f".{path.name}.partial")
-    pq.write_table(_table(list(operations)), partial)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        pq.write_table(_table(list(operations)), partial)
 
 
 def _table(operations: Sequence[Operation]) -> pa.Table:

@@ -9,7 +9,6 @@ is closed, and every run ends with the server.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -21,7 +20,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+from dualblade.linux.enter_cgroup import die_with, join
+
 MAX_REQUEST_BYTES = 65536
 DESCRIPTORS = 4
 
@@ -68,13 +68,10 @@ def _become(
     """Be the run, in its cgroup before anything is touched; never returns into the server's loop."""
     code = 1
     try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != server_pid:  # it died before the line above
-            os._exit(1)
+        die_with(server_pid, signal.SIGKILL)
         os.setpgid(0, 0)
         if request["procs"]:
-            with open(request["procs"], "w") as file:
-                file.write("0")  # the writing process
+            join(request["procs"])
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)

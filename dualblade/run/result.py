@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import resource
 import time
@@ -13,6 +12,7 @@ from typing import Any
 
 from dualblade.config.run import RunConfig
 from dualblade.errors import StorageError
+from dualblade.linux.proc import own_status
 from dualblade.model.roofline import ComputeTime
 from dualblade.paths.direct import NvmeDirect
 from dualblade.paths.page_cache import Eviction, PageCache
@@ -166,21 +166,14 @@ def given_back(direct: NvmeDirect | None) -> dict[str, Any] | None:
 
 def _process(startup_s: float) -> dict[str, float | int]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    status = own_status()
     return {
         "startup_s": startup_s,
-        "anon_bytes": int(status["RssAnon"].split()[0]) << 10,
-        "peak_rss_bytes": int(status["VmHWM"].split()[0]) << 10,
+        "anon_bytes": status["RssAnon"],
+        "peak_rss_bytes": status["VmHWM"],
         "cpu_user_s": usage.ru_utime,
         "cpu_system_s": usage.ru_stime,
     }
-
-
-def write_result(result: dict[str, Any], path: Path) -> None:
-    """Write JSON, complete or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
-    os.replace(partial, path)
 
 
 def seconds_since_start() -> float:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dualblade.errors import StorageError
+from dualblade.linux.files import write_durable
 
 _PATTERN = ".raw-writes-*.json"
 _PARTIAL = ".raw-writes-*.partial"
@@ -55,12 +56,7 @@ class LeftoverRecord:
         partial = record._path.with_suffix(f".{os.getpid()}.partial")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with open(partial, "x") as file:
-                json.dump(asdict(leftover), file)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(record._path)
-            _sync_folder(folder)
+            write_durable(json.dumps(asdict(leftover)), record._path, partial)
         except OSError as error:
             raise StorageError(
                 f"cannot write in {folder} the record of blocks in use on the device: {error.strerror}; choose "
@@ -92,12 +88,3 @@ def records(folder: Path, wwid: str) -> Iterator[LeftoverRecord]:
             record = LeftoverRecord(path, Leftover(**json.loads(path.read_text())))
             if record.leftover.wwid == wwid:
                 yield record
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the names of the folder's files durable (fsync(2), notes)."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -6,7 +6,6 @@ QEMU is started as a child that ends with the harness, however the harness ends,
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import platform
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dualblade.linux.libc import io_uring_setup
 from experiments.errors import MachineError
 from experiments.guest import accelerator, kernel
 from experiments.guest.accelerator import QEMU, Accelerator
@@ -40,7 +40,6 @@ PORT = "dualblade.jobs"
 WRITABLE = ("/etc", "/lib", "/usr", "/var", "/tmp")  # in the guest's memory, over the host's; as vng has it
 CACHED_MOUNT = "ro,trans=virtio,version=9p2000.L,msize=1048576,cache=loose"
 COMPOSE_TIMEOUT_S = 60
-NR_IO_URING_SETUP = 425  # the same on every architecture (asm-generic/unistd.h)
 
 # Without ERMS and FSRM the guest's kernel copies by a loop, which is emulated three times faster than `rep movsb`;
 # without LA57 its page tables have four levels, and emulating them takes a tenth to a quarter less time.
@@ -282,7 +281,8 @@ def _pair(stack: contextlib.ExitStack) -> tuple[socket.socket, socket.socket]:
 
 def _io_uring_works() -> bool:
     """Containers often forbid it to the host's processes; the guest has its own all the same."""
-    descriptor = ctypes.CDLL(None).syscall(NR_IO_URING_SETUP, 1, ctypes.create_string_buffer(120))
-    if descriptor >= 0:
-        os.close(descriptor)
-    return bool(descriptor >= 0)
+    try:
+        os.close(io_uring_setup(1))
+    except OSError:
+        return False
+    return True

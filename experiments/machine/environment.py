@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualblade.linux.proc import meminfo
 from experiments.machine import block_device
 from experiments.processes.engine import PROJECT
 
@@ -66,9 +67,8 @@ def collect_machine() -> dict[str, Any]:
 
 def collect_memory() -> dict[str, Any]:
     """Size, and what of the kernel's memory management moves the results."""
-    total_kib = _field(Path("/proc/meminfo"), "MemTotal")
     return {
-        "memory_bytes": int(total_kib.split()[0]) << 10 if total_kib else None,
+        "memory_bytes": meminfo().get("MemTotal"),
         "lru_generation": _text("/sys/kernel/mm/lru_gen/enabled") or "absent",
         "thp": _text("/sys/kernel/mm/transparent_hugepage/enabled"),
         "swappiness": _text("/proc/sys/vm/swappiness"),
@@ -78,9 +78,7 @@ def collect_memory() -> dict[str, Any]:
 
 def available_bytes() -> int:
     """What the kernel could give to new page cache now, MemAvailable."""
-    available = _field(Path("/proc/meminfo"), "MemAvailable")
-    assert available is not None
-    return int(available.split()[0]) << 10
+    return meminfo()["MemAvailable"]
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from dualblade.linux.proc import meminfo
 from experiments.machine.journal import Journal
 
 NR_HUGEPAGES = Path("/proc/sys/vm/nr_hugepages")  # of the default size
@@ -32,6 +33,5 @@ def _pages(size_bytes: int) -> int:
 
 def _free_pages() -> int:
     """Of the size wanted (proc(5), meminfo); 0 where the kernel has none, or another default size."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    values = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
-    return values["HugePages_Free"] if values.get("Hugepagesize", 0) << 10 == HUGE_PAGE_BYTES else 0
+    memory = meminfo()
+    return memory["HugePages_Free"] if memory.get("Hugepagesize") == HUGE_PAGE_BYTES else 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dualblade.config.storage import StorageConfig
+from dualblade.linux.files import write_durable
 from dualblade.targets import claim
 from experiments.errors import MachineError
 from experiments.machine import cgroup
@@ -133,12 +134,7 @@ class Journal:
         self._save()
 
     def _save(self) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        with open(temporary, "w") as file:
-            json.dump(self._entries, file)
-            file.flush()
-            os.fsync(file.fileno())  # or a power failure could leave the new name without its content
-        temporary.replace(self._path)
+        write_durable(json.dumps(self._entries), self._path)
 
 
 def _read(path: Path) -> list[list[Any]]:

@@ -20,7 +20,7 @@ Event = dict[str, Any]
 Report = Callable[[Event], None]
 
 PROJECT = Path(__file__).resolve().parents[2]
-ENTER = Path(__file__).with_name("enter_cgroup.py")
+ENTER = PROJECT / "dualblade/linux/enter_cgroup.py"
 EXIT_TIMEOUT_S = 30.0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from dualblade.config.run import Source
+from dualblade.linux.files import last_line
 from experiments.errors import MachineError
 from experiments.processes.channel import Channel
 from experiments.processes.engine import Launch, enter, environment
@@ -82,8 +83,7 @@ def fork_server(folder: Path, source: Source, deadline_s: float) -> Iterator[Lau
         try:
             assert server.stdout is not None
             if not server.stdout.readline():
-                lines = log_path.read_text(errors="replace").strip().splitlines()
-                raise MachineError(f"the engine does not start ({lines[-1] if lines else 'it says nothing'})")
+                raise MachineError(f"the engine does not start ({last_line(log_path) or 'it says nothing'})")
             yield functools.partial(ForkedProcess, ours)
         finally:
             server.kill()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
+from dualblade.linux.files import write_json
 from dualblade.run.run_files import RunFile
 from traces.decode import read_header
 from traces.schema import TraceInfo
@@ -48,9 +47,7 @@ def write(raw: Path, out: Path) -> TraceInfo:
         broken_lines=account.broken_lines,
     )
     content = {"version": VERSION, "unit": "us", "histograms": histograms, "info": info.as_dict()}
-    partial = out.with_name(f".{out.name}.partial")
-    partial.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(partial, out)
+    write_json(content, out)
     return info
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dualblade.linux.files import replacing
 from dualblade.run.run_files import RunFile
 from traces.devices import Devices
 from traces.events import SECTOR_BYTES, Events
@@ -46,16 +46,14 @@ def write(raw: Path, out: Path, *, nvme: bool = False) -> None:
     device_io.parquet by its offset and its time of issue. 0 is not seen. Lines that cannot be read are accounted for
     there.
     """
-    partial = out.with_name(f".{out.name}.partial")
     lines, stamps = (_NVME_LINES, NVME_STAMPS) if nvme else (_LINES, STAMPS)
     schema = pa.schema([pa.field(name, pa.int64()) for name in ("offset_bytes", "issue_ns", *stamps)])
-    try:
-        with pq.ParquetWriter(partial, schema, compression="zstd", compression_level=1) as writer:
-            for block in blocks(raw):
-                table = lines.parse(block, Account())
-                offset_bytes = pc.multiply(table["sector"], SECTOR_BYTES)
-                columns = [offset_bytes, table["issue_ns"], *(table[name] for name in stamps)]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        replacing(out) as partial,
+        pq.ParquetWriter(partial, schema, compression="zstd", compression_level=1) as writer,
+    ):
+        for block in blocks(raw):
+            table = lines.parse(block, Account())
+            offset_bytes = pc.multiply(table["sector"], SECTOR_BYTES)
+            columns = [offset_bytes, table["issue_ns"], *(table[name] for name in stamps)]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dualblade.linux.files import replacing
 from dualblade.run.run_files import RunFile
 from traces.decode import MONOTONIC, read_header
 from traces.schema import TraceInfo
@@ -31,9 +31,8 @@ def write(raw: Path, out: Path) -> TraceInfo:
     source, _ = read_header(raw)
     account = Account()
     rows = _read(raw, account)
-    partial = out.with_name(f".{out.name}.partial")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), partial)
-    os.replace(partial, out)
+    with replacing(out) as partial:
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), partial)
     valid = bool(rows) and not account.broken_lines
     return TraceInfo(
         source=source,
