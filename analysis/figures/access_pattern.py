@@ -34,12 +34,12 @@ def _spread(runs: pd.DataFrame) -> bool:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return (
         f"Top: the engine's reads of the last {lba_pattern.LAYERS} layers' tensors in one decode iteration; each line "
-        "goes from begin to end of one read, tensors lie in their order. Middle: the device's commands for these reads "
-        "at their time of issue, by address (gaps between tensors are closed). Bottom: share of all commands in each "
-        f"submission queue that was used: {_queues(data)}."
+        "goes from begin to end of one read, and the tensors are in order. Middle: the device's commands for these "
+        "reads at their time of issue, by address (gaps between tensors are closed). Bottom: share of all commands in "
+        f"each submission queue that was used: {_queues(data)}."
     )
 
 

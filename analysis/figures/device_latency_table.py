@@ -41,7 +41,7 @@ ROW = 0.8  # share of a request kind's height that its variants fill, one below 
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return (
         "Latency of a request (the transfer of a tensor; in decode writes, of one token's row), latency of a device "
         "command, and the share of the requests' time in which the device had a command in flight. "

@@ -1,4 +1,4 @@
-"""Paper figure 9: what the disk moved over time, writes of prefill and reads of decode."""
+"""Paper figure 9: throughput of the disk over time, writes of prefill and reads of decode."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def select(results: Results) -> Selection:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return (
         "Throughput of the disk over time: writes in prefill, and reads in decode from the second iteration on. "
         "A command's bytes are spread evenly from its issue to its completion. Short line at the right: mean of the "

@@ -73,8 +73,10 @@ def _most_detailed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
-    shares = ", ".join(f"{row.request.lower()} {row.seen:.0%}" for row in table(data).itertuples())
+    """The first sentences of the caption."""
+    shares = ", ".join(
+        f"{row.request.lower()} {row.seen:.0%}" for row in table(data).dropna(subset="seen").itertuples()
+    )
     return (
         "Mean time of the Baseline's device commands in each layer of the page-cache path, by request kind, and the "
         "share of the requests' time in which the device had a command in flight. VFS: from the entry into the kernel, "

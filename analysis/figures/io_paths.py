@@ -48,7 +48,7 @@ def _are_reads(data: pd.DataFrame) -> bool:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     cells = io_cells(data)
     return (
         f"{_each_op(data).capitalize()}s of each I/O path without KV: mean latency and throughput over request size at "

@@ -21,7 +21,7 @@ STEP = 0.19  # between the variants of a bin, as a share of its width
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return (
         "Time from issue to completion per KB (1000 bytes) of the device's commands, by the number of commands in "
         "flight when each was issued, itself included: median, and 5th to 95th percentile as a bar. "

@@ -56,7 +56,7 @@ def _describe(title: str, runs: pd.DataFrame) -> str:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return (
         f"Commands of the last {LAYERS} layers in the order in which the device got them: each line is one command "
         "and spans its addresses (gaps between tensors are closed). Grey: jumps from the end of one command to the "

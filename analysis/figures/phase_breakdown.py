@@ -37,7 +37,7 @@ def select(results: Results) -> Selection:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     return " ".join([SUBJECT, *_worth(data)])
 
 

@@ -41,7 +41,7 @@ def _is_a_curve(runs: pd.DataFrame) -> bool:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     beyond = ", and with overlap_full, which is beyond the paper" if "overlap_full" in set(data[PIPELINE]) else ""
     return SUBJECT.format(beyond)
 
@@ -75,7 +75,7 @@ def _draw(axes: Axes, data: pd.DataFrame, metric: str, look: Look) -> None:
 
 
 def _share_scale(panels: list[Axes]) -> None:
-    """The same scale of change everywhere, so that storages compare."""
+    """Give all panels one scale of change, so that storages compare."""
     low = min(axes.get_ylim()[0] for axes in panels)
     high = max(axes.get_ylim()[1] for axes in panels)
     for axes in panels:

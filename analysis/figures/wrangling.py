@@ -29,7 +29,7 @@ def select(results: Results) -> Selection:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     limit_gb = data["memory_gb"].iloc[0]
     return (
         f"Latency of data-wrangling tasks at {limit_gb:g} GB, relative to the Baseline in the same repetition: of a "

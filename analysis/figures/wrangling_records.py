@@ -26,14 +26,14 @@ def select(results: Results) -> Selection:
 
 
 def subject(data: pd.DataFrame) -> str:
-    """What the figure shows, in words."""
+    """The first sentences of the caption."""
     given = "; ".join(f"{_row(data, task)} {found}" for task, found in sorted(accuracy_by_task(data).items()))
     origins = " and ".join(sorted({"made-up" if own else "real" for own in made_up(data)}))
     return (
         f"Decode latency per token of {data[MODEL].iloc[0]} on {origins} records, and how many of its "
         "answers are right; alike means that all variants gave the same tokens. A task has two possible answers. Each "
-        f"is right for half of the records, if there are enough records. {given}. The model computes on this machine, "
-        "which takes most of the time: the figure shows answers, not speed."
+        f"is right for half of the records, if there are enough records. {given}. The model computes on the measured "
+        "machine, which takes most of the time: the figure shows answers, not speed."
     )
 
 

@@ -54,7 +54,7 @@ def made_up(runs: pd.DataFrame) -> pd.Series:
 
 
 def relative(runs: pd.DataFrame, variant: str, metric: str) -> pd.DataFrame:
-    """A variant over the Baseline at the same repetition, by task: columns `WORKLOAD`, median, low, high, runs."""
+    """Ratio of a variant to the Baseline in the same repetition: columns `WORKLOAD`, median, low, high, runs."""
     pairs = changes(runs, VARIANT, variant, "baseline", metric, [WORKLOAD])
     return summarise(pairs.assign(ratio=pairs["change"] + 1), [WORKLOAD], "ratio")
 

@@ -16,10 +16,10 @@ from analysis.selection.tracing_cost import with_tracing_cost
 from dualblade.run.run_files import RunFile
 
 LAYERS = "io_layers"  # a tracer of every page fault: its latencies are not those of other tracers
-TIGHT_GB = 2.0  # the paper's limit for what it shows of the device
+TIGHT_GB = 2.0  # the paper's limit in its figures of the device
 DIRECT_PATHS = ("ext4_direct", "block_direct", "io_uring_cmd")
 RATE = "device_gb_per_s.{}"
-EMULATION = "config.emulated_ssd."  # the speed of an emulated SSD, which its model and serial do not tell
+EMULATION = "config.emulated_ssd."  # holds the speed of an emulated SSD, which model and serial do not
 
 
 def traced(results: Results) -> Selection:
@@ -31,7 +31,7 @@ def traced(results: Results) -> Selection:
 
 
 def traced_of(runs: pd.DataFrame, results: Results) -> Selection:
-    """The traced ones of some runs, of each testbed and SSD at 2 GB or at the lowest limit that was traced."""
+    """The traced runs among `runs`, of each testbed and SSD at 2 GB or at the lowest limit that was traced."""
     runs = warm(limited(runs))
     runs = runs[runs["folder"].map(has_device_io).astype(bool)]
     faults = runs["folder"].map(fault).dropna()
