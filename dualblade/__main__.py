@@ -36,8 +36,8 @@ from dualblade.run.result import (
     seconds_since_start,
     verify,
 )
+from dualblade.run.result_schema import failed_result
 from dualblade.run.run_files import RunFile
-from dualblade.run.schema import failed_result
 from dualblade.store import KVStore
 
 if TYPE_CHECKING:

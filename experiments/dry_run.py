@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.errors import DualBladeError
-from dualblade.run import dry_run
+from dualblade.run.planned_writes import writes_of_run
 from experiments.guest.kernel import CACHE
 from experiments.io_paths import io_dry_run
 from experiments.machine import scratch
@@ -33,9 +33,9 @@ def print_writes(configs: Iterable[Mapping[str, Any]]) -> int:
 
 def _lines(point: AnyPoint) -> Iterable[str]:
     if point.guest:
-        return [f"{point.label}: all to the emulated SSD, a file in {CACHE} that goes with its guest"]
+        return [f"{point.label}: writes only to the emulated SSD, a file in {CACHE} that is removed with the guest"]
     scratch.check(Path(point.storage.directory), point.file_bytes)
     if isinstance(point, IoPoint):
         return io_dry_run.describe(point)
     budget_bytes = available_bytes() if point.budget_bytes is None else max(0, point.budget_bytes)
-    return dry_run.describe(point.run, budget_bytes)
+    return writes_of_run(point.run, budget_bytes)

@@ -6,8 +6,8 @@ from dualblade.errors import DualBladeError
 
 
 class MachineError(DualBladeError):
-    """This machine, as it is, can measure no point at all: the sweep stops."""
+    """This machine can measure no point in its present state: the sweep stops."""
 
 
 class RunError(DualBladeError):
-    """One run did not give a result: its point is recorded as failed and the sweep goes on."""
+    """One run gave no result: its point is recorded as failed and the sweep goes on."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from dualblade.errors import BudgetError, DualBladeError
 from dualblade.linux.files import last_line
+from dualblade.run.result_schema import failed_result
 from dualblade.run.run_files import RunFile
-from dualblade.run.schema import failed_result
 from dualblade.units import GB
 from experiments.errors import MachineError, RunError
 from experiments.io_paths.io_run import IoRun

@@ -19,7 +19,7 @@ from dualblade.paths.page_cache import Eviction, PageCache
 from dualblade.plan.budget import Budget
 from dualblade.record.io_log import Operation
 from dualblade.record.phases import PhaseTimes
-from dualblade.run.schema import SCHEMA_VERSION
+from dualblade.run.result_schema import SCHEMA_VERSION
 from dualblade.store import KVStore
 
 # Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from dualblade.run.result_schema import failed_result
 from dualblade.run.run_files import RunFile
-from dualblade.run.schema import failed_result
 from experiments.errors import MachineError, RunError
 from experiments.guest import emulated_ssd, virtual_machine
 from experiments.guest.settings import NAME, GuestSettings

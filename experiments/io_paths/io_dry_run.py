@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualblade.config.storage import StorageConfig
-from dualblade.run.dry_run import raw_writes
+from dualblade.run.planned_writes import raw_writes
 from dualblade.targets.block import BlockTarget
 from dualblade.targets.claim import BlockClaim
 from dualblade.units import KIB, MIB

@@ -1,4 +1,4 @@
-"""What a sweep is made of: points, their identity, and the sweeps that Hydra composes from conf/.
+"""Points, their identity, and the sweeps that Hydra composes from conf/.
 
 A point is data. Measuring one is not done here.
 """

@@ -1,4 +1,4 @@
-"""An I/O path by itself, without KV: what fio asks of it, and the identity by which its result is found again."""
+"""A point that measures an I/O path by fio, without KV, and the identity that finds its result again."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from experiments.points.point import repetition
 from experiments.processes import fio
 
 IoPath = Literal["ext4_buffered", "ext4_direct", "block_direct", "io_uring_cmd"]
-KIND = "io_paths"  # of a result.json
+KIND = "io_paths"  # `kind` in its result.json
 
 PATHS: tuple[IoPath, ...] = get_args(IoPath)
 
 
 def available(backend: str) -> list[IoPath]:
-    """The paths that a storage of this backend has: those past the block layer take an NVMe device."""
+    """The paths that a storage of this backend has. Only an NVMe device can bypass the block layer."""
     return [path for path in PATHS if path != "io_uring_cmd" or backend == "nvme"]
 
 
@@ -34,8 +34,8 @@ def available(backend: str) -> list[IoPath]:
 class IoConfig:
     """A grid of request sizes and queue depths on one path.
 
-    Requests go to each block of `size_mib` once and in random order, so that none is served by readahead or by a page
-    that an earlier one brought in; a cell of the grid ends with the last block or after `runtime_s`.
+    Requests go to each block of `size_mib` once and in random order. So no request is served by readahead, or by a page
+    that an earlier request read. A cell of the grid ends with the last block or after `runtime_s`.
     """
 
     path: IoPath
@@ -50,7 +50,7 @@ class IoConfig:
         """Check the section `io` of a configuration.
 
         Raises:
-            ConfigurationError: a value that cannot be measured.
+            ConfigurationError: a value cannot be used.
         """
         return read_section(cls, section, "io.")
 
@@ -78,7 +78,7 @@ class IoConfig:
 
 @dataclass(frozen=True)
 class IoPoint:
-    """A checked configuration that has a section `io`; `config` is the whole of it, for the record."""
+    """A checked configuration with a section `io`. `config` is all of it, to be stored with the result."""
 
     io: IoConfig
     storage: StorageConfig
@@ -89,10 +89,10 @@ class IoPoint:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> IoPoint:
-        """Check what Hydra composed.
+        """Check a composed configuration.
 
         Raises:
-            ConfigurationError: a value that no run can use.
+            ConfigurationError: a value cannot be used.
         """
         return cls(
             io=IoConfig.from_mapping(config["io"]),
@@ -105,7 +105,7 @@ class IoPoint:
 
     @functools.cached_property
     def config_hash(self) -> str:
-        """Hash of all that is measured: equal for equal measurements."""
+        """Hash of all that affects the measurement: equal for equal measurements."""
         identity = dataclasses.asdict(self)
         del identity["config"], identity["guest"]
         identity |= {"guest": self.guest.identity()} if self.guest else {}
@@ -113,13 +113,13 @@ class IoPoint:
 
     @functools.cached_property
     def name(self) -> str:
-        """Folder name, one for all repetitions."""
+        """Name of the folder for all repetitions."""
         digest = dataclasses.replace(self, repetition=0).config_hash[:8]
         return f"{self.io.path}-{self.io.op}-{self.storage.name}-{digest}"
 
     @property
     def file_bytes(self) -> int:
-        """The most that a run may put on the file system."""
+        """Most bytes that a run writes to the file system."""
         return self.io.size_bytes
 
     @property
@@ -128,9 +128,9 @@ class IoPoint:
 
     @property
     def group(self) -> str:
-        """What the status counts together."""
+        """Name under which the status counts this point."""
         return self.io.path
 
     def code(self) -> str:
-        """The program that measures: a result is current as long as it is the same."""
+        """Version of the program that measures; a result with another version is stale."""
         return fio.version()

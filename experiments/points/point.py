@@ -1,4 +1,4 @@
-"""One point of a sweep: what is measured, under which limit, and the identity by which its result is found again."""
+"""One point of a sweep: what to measure, its memory limit, and the identity that finds its result again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from experiments.tracing import TraceSettings
 
 @dataclass(frozen=True)
 class Settings:
-    """How the harness goes about a point; no part of the point's identity."""
+    """Settings of the harness, which are not part of a point's identity."""
 
     experiment: str
     results_dir: Path
@@ -45,7 +45,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Point:
-    """A checked configuration. `config` is the whole of it, as Hydra composed it, for the record."""
+    """A checked configuration of one run. `config` is all of it as Hydra composed it, to be stored with the result."""
 
     run: RunConfig
     memory_gb: float | None
@@ -59,10 +59,10 @@ class Point:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Point:
-        """Check what Hydra composed.
+        """Check a composed configuration.
 
         Raises:
-            ConfigurationError: a value that no run can use.
+            ConfigurationError: a value cannot be used.
         """
         return cls(
             run=RunConfig.from_mapping(config),
@@ -78,7 +78,7 @@ class Point:
 
     @property
     def budget_bytes(self) -> int | None:
-        """Memory that the limit leaves beside the process (design: the memory axis); None without a limit."""
+        """Memory that the limit leaves for page cache beside the process; None without a limit."""
         if self.budget_ratio is not None:
             return round(self.budget_ratio * self.working_set_bytes)
         if self.memory_gb is None:
@@ -87,18 +87,19 @@ class Point:
 
     @functools.cached_property
     def working_set_bytes(self) -> int:
+        """Bytes of all KV at the end of the run."""
         return self.run.geometry().working_set_bytes
 
     @property
     def file_bytes(self) -> int:
-        """The most that a run may put on the file system: all KV, but for what goes to a block device of its own."""
+        """Most bytes that a run writes to the file system: all KV, except for layers that go to a block device."""
         if self.run.storage.backend == "file" or self.run.variant.overflow != "direct" or self.budget_bytes is None:
             return self.working_set_bytes
         return min(self.working_set_bytes, max(0, self.budget_bytes))
 
     @functools.cached_property
     def config_hash(self) -> str:
-        """Hash of all that is measured: equal for equal measurements, however their configuration was spelled."""
+        """Hash of all that affects the measurement: equal for equal measurements, however they are configured."""
         run = dataclasses.replace(self.run, decode_iterations=self.run.iterations)
         identity = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {
             "run": dataclasses.asdict(run),
@@ -114,7 +115,7 @@ class Point:
 
     @functools.cached_property
     def name(self) -> str:
-        """Folder name, one for all repetitions: readable, and unique by a hash of the rest."""
+        """Name of the folder for all repetitions: readable, and unique by a hash."""
         digest = dataclasses.replace(self, repetition=0).config_hash[:8]
         run = self.run
         return f"{run.variant.name}-{run.model.name}-{run.workload.name}-{self._memory}-scale{run.scale}-{digest}"
@@ -125,23 +126,23 @@ class Point:
 
     @property
     def group(self) -> str:
-        """What the status counts together."""
+        """Name under which the status counts this point."""
         return self.run.variant.name
 
     def code(self) -> str:
-        """The program that measures: a result is current as long as it is the same."""
+        """Hash of the program that measures; a result with another hash is stale."""
         return environment.code_hash()
 
     @property
     def label(self) -> str:
-        """What tells the point apart for the eye: variant, memory, repetition."""
+        """Short name for a person: variant, memory, repetition."""
         where = f"{self.guest.ssd_name} {self.guest.lru} LRU " if self.guest else ""
         return f"{self.run.variant.name} {self._memory} {where}rep {self.repetition}"
 
     def engine_config(self, scratch: Path, storage_gb_per_s: float | None = None) -> dict[str, Any]:
-        """The configuration as the engine of one run gets it: its storage is the run's own folder.
+        """The configuration for the engine, which stores KV in the run's own folder `scratch`.
 
-        `storage_gb_per_s` is the read rate of the storage, for a link that is stated as a multiple of it.
+        `storage_gb_per_s` is the storage's read rate, for a link whose rate is a multiple of it.
         """
         config = copy.deepcopy(dict(self.config))
         config["storage"]["directory"] = str(scratch)
@@ -151,13 +152,13 @@ class Point:
         return config
 
     def raw_writes(self, scratch: Path) -> dict[str, Any]:
-        """The storage section as plain data, which finds the blocks again that an engine of this point writes raw."""
+        """The storage section as plain data; it is enough to find the blocks again that the engine writes raw."""
         storage = dataclasses.replace(self.run.storage, directory=str(scratch), records=self._records, pace=None)
         return dataclasses.asdict(storage)
 
     @property
     def _records(self) -> str | None:
-        """Absolute, since the journal may be read from another folder."""
+        """An absolute path, since the journal may be read from another folder."""
         records = self.run.storage.records
         return None if records is None else str(Path(records).absolute())
 
@@ -173,10 +174,10 @@ def _file_name(path: str | None) -> str | None:
 
 
 def repetition(value: Any) -> int:
-    """Which turn of a point this is, from 0.
+    """Check the number of a repetition, from 0.
 
     Raises:
-        ConfigurationError: no such count.
+        ConfigurationError: it is no such number.
     """
     if not fits(int, value) or value < 0:
         raise ConfigurationError(f"repetition={value!r} is not a count; give 0, 1, 2, ...")

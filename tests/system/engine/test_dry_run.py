@@ -14,7 +14,7 @@ from dualblade.config.device import DeviceConfig
 from dualblade.config.run import ModelConfig, RunConfig, VariantConfig, WorkloadConfig
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, DualBladeError, StorageError
-from dualblade.run.dry_run import describe
+from dualblade.run.planned_writes import writes_of_run
 from dualblade.targets.block import device_serial
 from dualblade.units import MIB
 
@@ -28,7 +28,7 @@ KV_BYTES = 2 * 2 * 19 * 2 * 2 * 64 * 2  # layers, K and V, tokens, sequences, he
 def lines(directory: Path, variant: VariantConfig = DIRECT, **storage: object) -> str:
     settings = {"name": "test", "directory": str(directory), "lba_bytes": 512} | storage
     run = RunConfig(variant, MODEL, WORKLOAD, StorageConfig(**settings), DeviceConfig("host"))  # type: ignore[arg-type]
-    return "\n".join(describe(run, 0))
+    return "\n".join(writes_of_run(run, 0))
 
 
 def test_what_would_go_to_files_is_said_and_no_file_is_made(disk_path: Path) -> None:

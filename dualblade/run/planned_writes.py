@@ -1,4 +1,4 @@
-"""What a run would write where, found without writing anything, by the checks that a real run begins with."""
+"""The writes that a run would make and where, found by the checks of a real run and without writing anything."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dualblade.targets.file import check_folder
 _FREE = "  free: nothing mounted, swapped to, stacked or stored on it, and no other run uses these blocks"
 
 
-def describe(run: RunConfig, budget_bytes: int) -> Iterator[str]:
-    """Lines for a run whose page-cache budget is about `budget_bytes`.
+def writes_of_run(run: RunConfig, budget_bytes: int) -> Iterator[str]:
+    """Yield lines on the writes of a run whose page-cache budget is about `budget_bytes`.
 
     Raises:
         StorageError, ConfigurationError: the run would be refused, and why.
@@ -48,7 +48,7 @@ def _direct_layers(run: RunConfig, budget_bytes: int) -> list[int]:
 
 
 def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:
-    """Lines for the first `size_bytes` of what the storage grants; `how` they are written, by chunks of which size.
+    """Yield lines on the first `size_bytes` that the storage grants, written in chunks; `how` ends a sentence on them.
 
     Raises:
         StorageError, ConfigurationError: they would be refused, and why.
