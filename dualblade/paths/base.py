@@ -1,4 +1,4 @@
-"""What a transfer is, and what the paths between memory and storage have in common."""
+"""Transfers, workers, and the interface of the paths between memory and storage."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def _refuse_memory(directory: Path) -> str:
 
 def _warn_of_hidden_losses(directory: Path, file_system: str) -> None:
     warnings.warn(
-        f"storage.directory={directory} lies on {file_system}, where this kernel does not tell when the disk could not "
-        "take what was written; choose a folder on the disk itself (of a container: a volume), or checksum=True",
+        f"storage.directory={directory} lies on {file_system}, where this kernel does not report that the disk failed "
+        "to store written data; choose a folder on the disk itself (of a container: a volume), or checksum=True",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -164,7 +164,7 @@ def test_a_file_system_that_hides_such_failures_gets_a_warning(disk: Disk, tmp_p
         folder.mkdir()
     run("mount", "-t", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", "overlay", merged)
     try:
-        with pytest.warns(RuntimeWarning, match="lies on overlay, where this kernel does not tell"):
+        with pytest.warns(RuntimeWarning, match="lies on overlay, where this kernel does not report"):
             PageCache(GEOMETRY, [0], StorageConfig("test", str(merged)), evict=False).close()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
