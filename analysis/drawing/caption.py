@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
+from analysis.drawing.style import looks
 from analysis.metrics.stats import describe_interval
 from analysis.names import (
     BACKEND,
@@ -36,7 +37,6 @@ from analysis.names import (
     WORKLOAD,
 )
 from analysis.results.load import optional
-from analysis.selection.tracing_cost import tracing_cost
 from traces import schema
 
 REVISION_CHARS = 10
@@ -82,7 +82,7 @@ def trace_provenance(subject: str, data: pd.DataFrame) -> str:
     sources = _each(info.source for info in infos)
     limits = _each(data["memory_gb"].map("{:g}".format))
     trace = f"Memory limit {limits} GB. Commands traced by {sources}: {events:,} events{_losses(infos)}."
-    return f"{provenance(subject, data)} {trace} {tracing_cost(data)}"
+    return f"{provenance(subject, data)} {trace} {_tracing_cost(data)}"
 
 
 def _losses(infos: Sequence[schema.TraceInfo]) -> str:
@@ -92,6 +92,22 @@ def _losses(infos: Sequence[schema.TraceInfo]) -> str:
     losses = [f"; the disks' own statistics count {missed:,} commands more"] if missed else []
     losses += [f"; the kernel skipped a probe {skipped:,} times"] if skipped else []
     return "".join(losses) or ", none lost"
+
+
+def _tracing_cost(data: pd.DataFrame) -> str:
+    """A sentence on the cost of tracing: the median of each testbed's variants."""
+    known = data.dropna(subset=["tracing_cost"])
+    if known.empty:
+        return "The cost of tracing was not measured: there are no untraced runs of the same points."
+    found = "; ".join(f"{name}: {_cost_by_variant(runs)}" for name, runs in known.groupby(TESTBED))
+    return f"Decode latency with the tracer against runs without it, {found}."
+
+
+def _cost_by_variant(runs: pd.DataFrame) -> str:
+    costs = runs.groupby(VARIANT)["tracing_cost"].median()
+    return ", ".join(
+        f"{look.label} {100 * costs[name]:+.0f} %" for name, look in looks(costs.index.to_series()).items()
+    )
 
 
 def io_note(data: pd.DataFrame) -> str:
