@@ -5,6 +5,7 @@ QEMU is started as a child that ends with the harness, however the harness ends,
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -95,6 +96,7 @@ def running(hardware: Hardware, journal: Journal) -> Iterator[VirtualMachine]:
         MachineError: something that a guest takes is not there.
     """
     _check_tools()
+    _compile_modules()
     guest_kernel = kernel.fetch(hardware.kernel)
     folder = CACHE / f"run-{os.getpid()}-{time.monotonic_ns()}"
     with journal.undo("remove_tree", str(folder)), contextlib.ExitStack() as stack:
@@ -131,6 +133,12 @@ def missing_tool() -> str | None:
 def _check_tools() -> None:
     if missing := missing_tool():
         raise MachineError(f"no guest can be booted: {missing}; run make setup, or use testbed=local")
+
+
+def _compile_modules() -> None:
+    """Write the bytecode of our modules: the guest cannot write it, and would compile them anew in every process."""
+    for package in ("dualblade", "experiments", "traces"):
+        compileall.compile_dir(PROJECT / package, quiet=2)
 
 
 def _virtme_run() -> Path:
