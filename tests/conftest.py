@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -32,18 +33,24 @@ CGROUP_V2 = Path("/sys/fs/cgroup")
 MakeCgroup = Callable[[int, "Path | None"], Path]
 
 # Folders whose tests share one guest, or this machine's disks, page cache and cgroups: one worker runs each group.
-SYSTEM = Path(__file__).parent / "system"
-GROUPS = {SYSTEM / "guest": "guest"} | dict.fromkeys(
-    (SYSTEM / "engine", SYSTEM / "harness", SYSTEM / "traces"), "machine"
-)
+GROUPS = {
+    "tests/system/guest/": "guest",
+    "tests/system/engine/": "machine",
+    "tests/system/harness/": "machine",
+    "tests/system/traces/": "machine",
+}
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Name the group in which a test runs when several workers share the tests; elsewhere it is the test's file."""
-    for item in items:
-        groups = (group for folder, group in GROUPS.items() if item.path.is_relative_to(folder))
-        item.add_marker(pytest.mark.xdist_group(next(groups, item.path.stem)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Spread the tests over workers by group and by file; within these they run in order."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((GROUPS[folder] for folder in GROUPS if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+    return ByGroup(config, log)
 
 
 @pytest.fixture
