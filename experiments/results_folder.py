@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from dualblade.linux.files import write_json
 from dualblade.run.run_files import RUNS, RunFile, run_folder
 from experiments.machine.environment import fingerprint
 from experiments.machine.journal import Journal
@@ -108,7 +109,7 @@ class Workspace:
         (self.folder / RunFile.CONFIG).write_text(yaml.safe_dump(dict(config), sort_keys=False))
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        (self.folder / name).write_text(json.dumps(content, indent=1) + "\n")
+        write_json(content, self.folder / name)
 
     def read_result(self) -> dict[str, Any] | None:
         """Read what the engine wrote; None if it ended before."""

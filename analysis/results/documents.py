@@ -11,12 +11,11 @@ import yaml
 
 from analysis.results.fields import OPTIONAL, PARTS, REQUIRED, REQUIRED_OF_CELL, REQUIRED_OF_IO, Kind
 from dualblade.errors import DualBladeError
+from dualblade.run.result_schema import IO_PATHS_KIND, SCHEMA_VERSION
 from dualblade.run.run_files import RunFile
 
-SCHEMA = 1
 SHOWN_CHARS = 80
 MAX_UNEXPLAINED = 0.02  # of a phase's wall time, by which the sum of its parts may differ
-IO_PATHS = "io_paths"  # what result.json says it is when fio measured an I/O path by itself
 
 _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -32,8 +31,8 @@ def read_run(run_dir: Path) -> dict[str, Any]:
         ResultsError: the run failed, is of another schema, or a file is missing or damaged.
     """
     result = _read(run_dir / RunFile.RESULT)
-    if result.get("schema") != SCHEMA:
-        raise ResultsError(f"result.json has schema {result.get('schema')!r}, and this version reads {SCHEMA}")
+    if result.get("schema") != SCHEMA_VERSION:
+        raise ResultsError(f"result.json has schema {result.get('schema')!r}, and this version reads {SCHEMA_VERSION}")
     if result.get("status") != "done":
         raise ResultsError(f"the run {result.get('status')}: {result.get('error')}; start its sweep again to retry it")
     run = {
@@ -54,7 +53,7 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 def is_io(result: Mapping[str, Any]) -> bool:
     """Whether fio measured an I/O path by itself, and no KV was moved."""
-    return result.get("kind") == IO_PATHS
+    return result.get("kind") == IO_PATHS_KIND
 
 
 def lookup(document: Mapping[str, Any], name: str) -> Any:

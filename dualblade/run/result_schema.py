@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SCHEMA_VERSION = 1
+IO_PATHS_KIND = "io_paths"  # `kind` of a result that fio measured on an I/O path, without the engine
 
 
 def failed_result(variant: str | None, error: str) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from dualblade.config.run import RunConfig
 from dualblade.config.sections import read_section, require
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError
+from dualblade.run.result_schema import IO_PATHS_KIND
 from dualblade.units import KIB, MIB
 from experiments.guest.settings import GuestSettings
 from experiments.points.point import repetition
 from experiments.processes import fio
 
 IoPath = Literal["ext4_buffered", "ext4_direct", "block_direct", "io_uring_cmd"]
-KIND = "io_paths"  # `kind` in its result.json
+KIND = IO_PATHS_KIND
 
 PATHS: tuple[IoPath, ...] = get_args(IoPath)
 
