@@ -18,12 +18,12 @@ from dualblade.config.storage import StorageConfig
 from dualblade.linux.files import last_line
 from dualblade.run.run_files import RunFile
 from experiments.errors import MachineError, RunError
-from experiments.machine.block_device import readahead
 from experiments.machine.caches import drop_caches
 from experiments.machine.cgroup_tree import fresh_cgroup
 from experiments.machine.dirty_pages import held_to_budget
 from experiments.machine.journal import Journal, exclusive, state_dir
 from experiments.machine.scratch import scratch_folder
+from experiments.machine.storage_settings import readahead
 from experiments.points.point import Point
 from experiments.processes.engine import PROJECT, enter, running
 

@@ -19,14 +19,14 @@ from dualblade.units import GB
 from experiments.errors import MachineError, RunError
 from experiments.io_paths.io_run import IoRun
 from experiments.machine import environment
-from experiments.machine.block_device import readahead
 from experiments.machine.caches import drop_caches
-from experiments.machine.cgroup import MemoryCgroup
+from experiments.machine.cgroup import RunCgroup
 from experiments.machine.cgroup_tree import fresh_cgroup
 from experiments.machine.dirty_pages import held_to_budget
 from experiments.machine.host import Host
 from experiments.machine.journal import Journal
 from experiments.machine.scratch import scratch_folder
+from experiments.machine.storage_settings import readahead
 from experiments.points.any_point import AnyPoint
 from experiments.points.io_point import IoPoint
 from experiments.points.point import Point, Settings
@@ -111,7 +111,7 @@ class _Run:
                 stack.close()
         return result
 
-    def _prepare(self, stack: contextlib.ExitStack) -> tuple[Path, MemoryCgroup]:
+    def _prepare(self, stack: contextlib.ExitStack) -> tuple[Path, RunCgroup]:
         storage = self.point.run.storage
         directory = Path(storage.directory)
         rate = self.host.rates.wanted_by(self.point.run, self.journal)
@@ -133,7 +133,7 @@ class _Run:
             stack.enter_context(self.journal.undo("reclaim_blocks", self.point.raw_writes(scratch)))
         return scratch, group
 
-    def _start(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> Engine:
+    def _start(self, stack: contextlib.ExitStack, group: RunCgroup) -> Engine:
         folder = self.workspace.folder
         arguments = [str(folder), "--handshake"]
         engine = stack.enter_context(
@@ -146,7 +146,7 @@ class _Run:
     def _trace(self, stack: contextlib.ExitStack, scratch: Path) -> NoTrace | RunTrace:
         return stack.enter_context(traced(self.trace, self.point.run, scratch, self.workspace.folder))
 
-    def _limit(self, stack: contextlib.ExitStack, group: MemoryCgroup) -> None:
+    def _limit(self, stack: contextlib.ExitStack, group: RunCgroup) -> None:
         """Set the limits from what the engine needs without KV, which it has all allocated by now."""
         process_bytes, library_bytes = group.process_bytes(), group.library_bytes()
         needed_bytes, budget_bytes = process_bytes + library_bytes, self.point.budget_bytes
@@ -161,12 +161,12 @@ class _Run:
             self.record["cgroup"]["limit_bytes"] = group.set_limit(needed_bytes + budget_bytes)
             self.record["cgroup"]["dirty_pages"] = self._hold_dirty_pages(stack, group, budget_bytes)
 
-    def _hold_dirty_pages(self, stack: contextlib.ExitStack, group: MemoryCgroup, budget_bytes: int) -> dict[str, Any]:
+    def _hold_dirty_pages(self, stack: contextlib.ExitStack, group: RunCgroup, budget_bytes: int) -> dict[str, Any]:
         if self.point.run.storage.dirty_pages == "machine":
             return {"by": "the cgroup" if group.version == 2 else "the machine"}
         return stack.enter_context(held_to_budget(budget_bytes, group.version, self.journal))
 
-    def _go(self, engine: Engine, group: MemoryCgroup) -> dict[str, Any]:
+    def _go(self, engine: Engine, group: RunCgroup) -> dict[str, Any]:
         engine.send({"event": "go"})
         process_peak_bytes = 0
         for event in engine.events():
@@ -184,7 +184,7 @@ class _Run:
         check_growth(self.record["cgroup"])
         return result
 
-    def _why(self, engine: Engine, group: MemoryCgroup) -> RunError:
+    def _why(self, engine: Engine, group: RunCgroup) -> RunError:
         """Why an engine ended early: its own word, else the kernel's."""
         code = engine.exit_code()
         result = self.workspace.read_result()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from dualblade.config.run import RunConfig
 from dualblade.config.sections import read_section, require
 from dualblade.config.storage import StorageConfig
+from dualblade.linux.block_device import BlockDevice, backing_device
 from dualblade.linux.mounts import mount_of, read_mounts
 from dualblade.run.run_files import RunFile
 from experiments.errors import MachineError, RunError
-from experiments.machine.block_device import BlockDevice, backing_device
 from experiments.processes.engine import enter
 
 if TYPE_CHECKING:

@@ -32,8 +32,14 @@ class CgroupDirectory(NamedTuple):
 class MemoryCgroup:
     """One memory cgroup as the kernel accounts for it, its descendants included.
 
-    `process_bytes` is anonymous and kernel memory; `reclaimable_bytes` is page cache that makes way for new one. Beyond
-    `hard_limit_bytes` the kernel kills, beyond a lower `limit_bytes` it reclaims.
+    `process_bytes` is anonymous and kernel memory. `mapped_bytes` is page cache that processes map: programs and
+    libraries. `reclaimable_bytes` is page cache that makes room for new pages. Beyond `hard_limit_bytes` the kernel
+    kills; beyond a lower `limit_bytes` it reclaims.
+
+    Page cache on the file LRU lists is reclaimable, except what is mapped. The lists hold clean and dirty pages (a
+    dirty page can go after its writeback), but no shared memory and no locked pages (mm/unevictable-lru.rst). A mapped
+    page is activated whenever reclaim finds it referenced (folio_check_references in mm/vmscan.c), so it outlives KV
+    that streams past. The kernel's counter of mapped pages includes shared memory, which is on no file list.
     """
 
     limit_file: str
@@ -43,6 +49,7 @@ class MemoryCgroup:
     process_bytes: int
     hard_limit_bytes: int | None = None
     anonymous_bytes: int = 0
+    mapped_bytes: int = 0
 
     @property
     def hard_limit_file(self) -> str:
@@ -60,10 +67,15 @@ def memory_cgroups(root: Path = Path("/")) -> list[MemoryCgroup]:
     v2 has no limit at its root, nor where a parent has not enabled the controller.
     """
     return [
-        _READERS[directory.version](directory.path, root)
+        read_memory_cgroup(directory, root)
         for directory in memory_directories(root)
         if (under(root, directory.path) / directory.limit_file).exists()
     ]
+
+
+def read_memory_cgroup(directory: CgroupDirectory, root: Path = Path("/")) -> MemoryCgroup:
+    """The kernel's account of one memory cgroup. `root` stands in for / in tests."""
+    return _READERS[directory.version](directory.path, root)
 
 
 def memory_directories(root: Path = Path("/")) -> list[CgroupDirectory]:
@@ -114,6 +126,7 @@ def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     """admin-guide/cgroup-v1/memory.rst; the values named `total_` include descendants."""
     folder = under(root, directory)
     stat = read_table(folder / "memory.stat")
+    mapped_bytes = max(0, stat["total_mapped_file"] - stat["total_shmem"])
     kernel = folder / "memory.kmem.usage_in_bytes"  # absent without CONFIG_MEMCG_KMEM
     limit_bytes = _finite(_limit_bytes(folder / "memory.limit_in_bytes"))
     return MemoryCgroup(
@@ -122,9 +135,8 @@ def _read_v1(directory: PurePosixPath, root: Path) -> MemoryCgroup:
         hard_limit_bytes=limit_bytes,
         anonymous_bytes=stat["total_rss"],
         usage_bytes=int((folder / "memory.usage_in_bytes").read_text()),
-        reclaimable_bytes=_reclaimable_bytes(
-            stat["total_active_file"] + stat["total_inactive_file"], stat["total_mapped_file"], stat["total_shmem"]
-        ),
+        reclaimable_bytes=max(0, stat["total_active_file"] + stat["total_inactive_file"] - mapped_bytes),
+        mapped_bytes=mapped_bytes,
         process_bytes=stat["total_rss"] + (int(kernel.read_text()) if kernel.exists() else 0),
     )
 
@@ -133,6 +145,7 @@ def _read_v2(directory: PurePosixPath, root: Path) -> MemoryCgroup:
     """admin-guide/cgroup-v2.rst. memory.high limits like memory.max: beyond it the kernel reclaims page cache first."""
     folder = under(root, directory)
     stat = read_table(folder / "memory.stat")
+    mapped_bytes = max(0, stat["file_mapped"] - stat["shmem"])
     limits = [(_limit_bytes(folder / name), name) for name in ("memory.max", "memory.high")]
     limit_bytes, name = min(limits)
     # `kernel` is the sum of the others since Linux 5.18.
@@ -143,9 +156,8 @@ def _read_v2(directory: PurePosixPath, root: Path) -> MemoryCgroup:
         hard_limit_bytes=_finite(limits[0][0]),
         anonymous_bytes=stat["anon"],
         usage_bytes=int((folder / "memory.current").read_text()),
-        reclaimable_bytes=_reclaimable_bytes(
-            stat["active_file"] + stat["inactive_file"], stat["file_mapped"], stat["shmem"]
-        ),
+        reclaimable_bytes=max(0, stat["active_file"] + stat["inactive_file"] - mapped_bytes),
+        mapped_bytes=mapped_bytes,
         process_bytes=stat["anon"] + stat.get("kernel", sum(stat.get(part, 0) for part in parts)),
     )
 
@@ -160,14 +172,3 @@ def _limit_bytes(file: Path) -> int:
 
 def _finite(limit_bytes: int) -> int | None:
     return limit_bytes if limit_bytes < UNLIMITED_BYTES else None
-
-
-def _reclaimable_bytes(file_lru_bytes: int, mapped_bytes: int, shmem_bytes: int) -> int:
-    """Page cache that makes way for KV: what is on the file LRU lists, less what is mapped.
-
-    The lists hold clean and dirty pages alike (a dirty one can go after its writeback), but neither shared memory nor
-    locked pages (mm/unevictable-lru.rst). Mapped pages, a process's code above all, are activated whenever reclaim
-    finds them referenced (folio_check_references in mm/vmscan.c), so they outlive KV that streams past. The counter of
-    mapped pages includes shared memory, which is on no file list and must not be taken off it.
-    """
-    return max(0, file_lru_bytes - max(0, mapped_bytes - shmem_bytes))

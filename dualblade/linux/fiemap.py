@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-SECTOR_BYTES = 512
+from dualblade.linux.block_device import SECTOR_BYTES
 
 # linux/fs.h and linux/fiemap.h
 _FS_IOC_FIEMAP = 0xC020660B

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.linux import nvme_command
+from dualblade.linux.block_device import SECTOR_BYTES
 
 KIB = 1024
-_SECTOR_BYTES = 512  # in which sysfs counts the place and the size of a partition, whatever the block size
 _SMALLEST_PAGE_BYTES = 4096  # MDTS counts in CAP.MPSMIN: Linux drives no controller that needs more than its own page
 _HAS_DATASET_MANAGEMENT = 1 << 2  # ONCS
 _READS_ZEROES = 1  # DLFEAT bits 2:0
@@ -141,7 +141,7 @@ class Namespace:
     def _partitions(self, lba_bytes: int) -> Iterator[Partition]:
         for folder in self.sysfs.glob(f"{self.name}p*"):
             number, start, size = (int((folder / name).read_text()) for name in ("partition", "start", "size"))
-            first_lba, n_blocks = start * _SECTOR_BYTES // lba_bytes, size * _SECTOR_BYTES // lba_bytes
+            first_lba, n_blocks = start * SECTOR_BYTES // lba_bytes, size * SECTOR_BYTES // lba_bytes
             yield Partition(number, Path("/dev") / folder.name, range(first_lba, first_lba + n_blocks))
 
 

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import shutil
-import stat
 import struct
 import subprocess
 import time
@@ -18,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dualblade.errors import ConfigurationError, StorageError
+from dualblade.linux.block_device import device_number
 from dualblade.linux.mounts import read_mounts
 
 _TOOL_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # a user's PATH often lacks the administrator's folders
@@ -181,19 +181,3 @@ def refuse_outside(asked: range, owned: range, owner: str) -> None:
             f"storage.first_lba and last_lba ask for blocks up to {asked.stop - 1 - owned.start:,} of {owner}, which "
             f"has blocks 0 to {len(owned) - 1:,}; nothing was written; choose a range within"
         )
-
-
-def device_number(device: Path) -> str:
-    """major:minor of a block device.
-
-    Raises:
-        StorageError: there is no such device.
-        ConfigurationError: it is something else.
-    """
-    try:
-        status = os.stat(device)
-    except OSError as error:
-        raise StorageError(f"cannot find the device {device} that storage names: {error.strerror}") from None
-    if not stat.S_ISBLK(status.st_mode):
-        raise ConfigurationError(f"the device {device} that storage names is not a block device")
-    return f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, StorageError
 from dualblade.linux import ownership
+from dualblade.linux.block_device import BlockDevice, device_number
 from dualblade.linux.direct_io import check_direct, is_direct
 from dualblade.linux.page_residency import resident_bytes
 from dualblade.targets.base import Deallocation
@@ -112,13 +113,8 @@ def _check_serial(path: Path, serial: str) -> None:
 
 def device_serial(path: Path) -> str | None:
     """Return the serial of a whole disk from sysfs; for a loop device, its backing file."""
-    sysfs = Path(f"/sys/dev/block/{ownership.device_number(path)}")
-    for attribute in ("serial", "device/serial", "device/wwid", "loop/backing_file"):
-        try:
-            return (sysfs / attribute).read_text().strip()
-        except OSError:
-            continue
-    return None
+    device = BlockDevice(Path(f"/sys/dev/block/{device_number(path)}"))  # a partition has no serial: it is refused
+    return device.serial or device.attribute("loop/backing_file")
 
 
 def _ioctl_number(fd: int, request: int, format: str) -> int:

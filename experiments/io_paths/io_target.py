@@ -11,13 +11,13 @@ from typing import Literal
 
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import ConfigurationError, StorageError
+from dualblade.linux.block_device import BlockDevice, backing_device
 from dualblade.linux.mounts import mount_of, read_mounts
 from dualblade.linux.page_residency import resident_bytes
 from dualblade.targets.block import BlockTarget
 from dualblade.targets.claim import BlockClaim
 from dualblade.units import KIB, MIB
 from experiments.machine import loop_device
-from experiments.machine.block_device import BlockDevice, backing_device
 from experiments.machine.journal import Journal
 from experiments.points.io_point import IoConfig, IoPath
 from experiments.processes import fio

@@ -11,29 +11,32 @@ import mmap
 import os
 import signal
 import time
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar
+from pathlib import Path, PurePosixPath
+from typing import ClassVar, Literal
 
+from dualblade.linux.cgroups import CgroupDirectory, MemoryCgroup, read_memory_cgroup
+from dualblade.linux.proc import read_table
 from experiments.errors import MachineError
 
 KILL_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class MemoryCgroup(ABC):
-    """One group of the memory controller, by its directory."""
+class RunCgroup:
+    """The memory cgroup of one run, by its directory."""
 
     path: Path
 
-    version: ClassVar[int]
-    limit_file: ClassVar[str]
+    version: ClassVar[Literal[1, 2]]
     peak_file: ClassVar[str]
     swap_off: ClassVar[tuple[str, str]]
     oom_file: ClassVar[str]
-    mapped_name: ClassVar[str]
     uncharge_file: ClassVar[str | None] = None
+
+    @property
+    def limit_file(self) -> str:
+        return self._directory.limit_file
 
     @property
     def procs(self) -> Path:
@@ -57,24 +60,23 @@ class MemoryCgroup(ABC):
             )
         return in_force
 
-    @abstractmethod
     def process_bytes(self) -> int:
-        """What is charged and cannot be dropped like page cache: anonymous memory and the kernel's own."""
+        """Charged memory that cannot be dropped like page cache: anonymous memory and the kernel's own."""
+        return self._account().process_bytes
 
     def library_bytes(self) -> int:
         """Page cache that its processes map, programs and libraries: no cache drop takes it while they run."""
-        stat = self.stat()
-        return max(0, stat[self.mapped_name] - stat["shmem"])
+        return self._account().mapped_bytes
 
     def peak_bytes(self) -> int | None:
         """Most that was ever charged; None where the kernel does not tell (version 2 before Linux 5.19)."""
         return int(self._read(self.peak_file)) if (self.path / self.peak_file).exists() else None
 
     def oom_kills(self) -> int:
-        return self._table(self.oom_file).get("oom_kill", 0)
+        return read_table(self.path / self.oom_file).get("oom_kill", 0)
 
     def stat(self) -> dict[str, int]:
-        return self._table("memory.stat")
+        return read_table(self.path / "memory.stat")
 
     def destroy(self) -> None:
         """Kill what is left in the group and remove it; a group that is gone already is no error."""
@@ -110,38 +112,30 @@ class MemoryCgroup(ABC):
     def _read(self, name: str) -> str:
         return (self.path / name).read_text()
 
-    def _table(self, name: str) -> dict[str, int]:
-        return {key: int(value) for key, value in (line.split() for line in self._read(name).splitlines())}
+    def _account(self) -> MemoryCgroup:
+        return read_memory_cgroup(self._directory)
+
+    @property
+    def _directory(self) -> CgroupDirectory:
+        return CgroupDirectory(self.version, PurePosixPath(self.path))
 
 
-class CgroupV1(MemoryCgroup):
+class CgroupV1(RunCgroup):
     version = 1
-    limit_file = "memory.limit_in_bytes"
     peak_file = "memory.max_usage_in_bytes"
     swap_off = ("memory.swappiness", "0")
     oom_file = "memory.oom_control"
-    mapped_name = "mapped_file"
     uncharge_file = "memory.force_empty"  # a removed group lives on as long as page cache is charged to it
 
-    def process_bytes(self) -> int:
-        return self.stat()["rss"] + int(self._read("memory.kmem.usage_in_bytes"))
 
-
-class CgroupV2(MemoryCgroup):
+class CgroupV2(RunCgroup):
     version = 2
-    limit_file = "memory.max"
     peak_file = "memory.peak"
     swap_off = ("memory.swap.max", "0")
     oom_file = "memory.events"
-    mapped_name = "file_mapped"
-    kernel_parts: ClassVar = ("kernel_stack", "pagetables", "percpu", "sock", "slab")  # before Linux 5.18
-
-    def process_bytes(self) -> int:
-        stat = self.stat()
-        return stat["anon"] + stat.get("kernel", sum(stat[part] for part in self.kernel_parts))
 
 
-VERSIONS: dict[int, type[MemoryCgroup]] = {cls.version: cls for cls in (CgroupV1, CgroupV2)}
+VERSIONS: dict[int, type[RunCgroup]] = {cls.version: cls for cls in (CgroupV1, CgroupV2)}
 
 
 def destroy(version: int, path: str) -> None:

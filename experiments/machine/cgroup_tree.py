@@ -13,14 +13,14 @@ from pathlib import Path, PurePosixPath
 from dualblade.linux.cgroups import parse_own_cgroups
 from dualblade.linux.mounts import Mount, read_mounts
 from experiments.errors import MachineError
-from experiments.machine.cgroup import VERSIONS, MemoryCgroup
+from experiments.machine.cgroup import VERSIONS, RunCgroup
 from experiments.machine.journal import Journal
 
 SCOPE_MARK = "DUALBLADE_IN_SCOPE"
 
 
 @contextlib.contextmanager
-def fresh_cgroup(journal: Journal) -> Iterator[MemoryCgroup]:
+def fresh_cgroup(journal: Journal) -> Iterator[RunCgroup]:
     """A new group of the memory controller, destroyed with what is in it when the block is left.
 
     Raises:

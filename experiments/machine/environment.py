@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dualblade.linux.proc import meminfo
-from experiments.machine import block_device
+from experiments.machine.storage_settings import describe_storage
 from experiments.processes.engine import PROJECT
 
 SCHEMA_VERSION = 1
@@ -30,7 +30,7 @@ def collect(folder: Path) -> dict[str, Any]:
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         **collect_machine(),
         **collect_memory(),
-        "storage": block_device.describe(folder),
+        "storage": describe_storage(folder),
         "packages": collect_packages(),
         "python": platform.python_version(),
     }
@@ -105,7 +105,7 @@ def current_fingerprint(directory: Path, code: str | None = None) -> dict[str, A
     `code` is the program that it would measure with; by default the engine as it is.
     """
     folder = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
-    storage = block_device.describe(folder)
+    storage = describe_storage(folder)
     return fingerprint({"code_hash": code or code_hash(), "kernel": platform.release(), "storage": storage})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from dualblade.linux.mounts import mount_of, read_mounts
 from dualblade.linux.fiemap import locate
-from experiments.machine.block_device import backing_device
+from dualblade.linux.block_device import backing_device
 from experiments.tracing import script_for
 from traces.formats import io_layers
 from traces.capture import tracing

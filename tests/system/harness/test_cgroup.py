@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.machine import caches
-from experiments.machine.cgroup import MemoryCgroup
+from experiments.machine.cgroup import RunCgroup
 from experiments.machine.cgroup_tree import fresh_cgroup
 from experiments.machine.journal import Journal
 from experiments.processes.engine import enter
@@ -23,12 +23,12 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[MemoryCgroup]:
+def group(tmp_path: Path) -> Iterator[RunCgroup]:
     with fresh_cgroup(Journal(tmp_path / "journal.json")) as group:
         yield group
 
 
-def start(group: MemoryCgroup, code: str) -> subprocess.Popen[str]:
+def start(group: RunCgroup, code: str) -> subprocess.Popen[str]:
     """Python inside the group, having said a line."""
     command = [*enter(group.procs), sys.executable, "-c", code]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -41,19 +41,19 @@ def hold(mib: int) -> str:
     return f"data = bytearray(b'x') * ({mib} << 20); print('ready', flush=True); input()"
 
 
-def test_a_process_is_in_its_group_before_it_is_another_program(group: MemoryCgroup) -> None:
+def test_a_process_is_in_its_group_before_it_is_another_program(group: RunCgroup) -> None:
     process = start(group, hold(1))
     assert group.procs.read_text().split() == [str(process.pid)]
 
 
-def test_what_a_process_needs_is_its_anonymous_memory(group: MemoryCgroup) -> None:
+def test_what_a_process_needs_is_its_anonymous_memory(group: RunCgroup) -> None:
     before = group.process_bytes()
     start(group, hold(200))
     held = group.process_bytes() - before
     assert 200 * MIB < held < 230 * MIB
 
 
-def test_page_cache_is_not_what_a_process_needs(group: MemoryCgroup, disk_path: Path) -> None:
+def test_page_cache_is_not_what_a_process_needs(group: RunCgroup, disk_path: Path) -> None:
     file = disk_path / "file"
     code = f"f = open({str(file)!r}, 'wb'); f.write(bytes(100 << 20)); f.flush(); print('ready', flush=True); input()"
     start(group, code)
@@ -61,7 +61,7 @@ def test_page_cache_is_not_what_a_process_needs(group: MemoryCgroup, disk_path: 
     assert group.process_bytes() < 40 * MIB  # the interpreter, and the kernel's index of the cached pages
 
 
-def test_what_a_process_maps_outlives_a_cache_drop_and_is_told_apart(group: MemoryCgroup, disk_path: Path) -> None:
+def test_what_a_process_maps_outlives_a_cache_drop_and_is_told_apart(group: RunCgroup, disk_path: Path) -> None:
     file = disk_path / "library"
     file.write_bytes(bytes(50 * MIB))
     caches.drop_caches(disk_path)
@@ -73,11 +73,11 @@ def test_what_a_process_maps_outlives_a_cache_drop_and_is_told_apart(group: Memo
     assert group.process_bytes() == pytest.approx(before_bytes, abs=4 * MIB)
 
 
-def test_the_limit_is_read_back_in_whole_pages(group: MemoryCgroup) -> None:
+def test_the_limit_is_read_back_in_whole_pages(group: RunCgroup) -> None:
     assert group.set_limit(64 * MIB + 5000) == 64 * MIB + 4096
 
 
-def test_a_process_beyond_the_limit_is_killed_and_counted(group: MemoryCgroup) -> None:
+def test_a_process_beyond_the_limit_is_killed_and_counted(group: RunCgroup) -> None:
     group.set_limit(64 * MIB)
     assert group.oom_kills() == 0
     process = start(group, hold(200))
@@ -85,7 +85,7 @@ def test_a_process_beyond_the_limit_is_killed_and_counted(group: MemoryCgroup) -
     assert group.oom_kills() == 1
 
 
-def test_the_peak_is_what_was_charged_at_most(group: MemoryCgroup) -> None:
+def test_the_peak_is_what_was_charged_at_most(group: RunCgroup) -> None:
     start(group, "data = bytearray(b'x') * (200 << 20); del data; print('ready', flush=True); input()")
     peak_bytes = group.peak_bytes()
     assert peak_bytes is None or peak_bytes > 200 * MIB
@@ -101,7 +101,7 @@ def test_a_group_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
     assert process.wait(10) == -9
 
 
-def test_a_group_that_is_gone_is_destroyed_in_peace(group: MemoryCgroup) -> None:
+def test_a_group_that_is_gone_is_destroyed_in_peace(group: RunCgroup) -> None:
     group.destroy()
     group.destroy()
     assert not group.path.exists()

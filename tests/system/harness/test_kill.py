@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dualblade.config.variants import VARIANTS
+from dualblade.linux.block_device import backing_device
 from dualblade.linux.mounts import mount_of, read_mounts
-from experiments.machine.block_device import backing_device
 from experiments.machine.cgroup_tree import find_parent
 from experiments.machine.dirty_pages import LIMITS, VM
 from tests.support.harness_process import Harness, needs_root_and_cgroup

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from dualblade.errors import StorageError
+from dualblade.linux.block_device import BlockDevice, backing_device
 from dualblade.linux.mounts import mount_of, read_mounts
 from dualblade.linux.page_residency import mincore_bytes
 from experiments.machine import caches
-from experiments.machine.block_device import BlockDevice, backing_device, describe, readahead
 from experiments.machine.dirty_pages import VM, held_to_budget
 from experiments.machine.journal import Journal
 from experiments.machine.scratch import SPARE_BYTES, scratch_folder
+from experiments.machine.storage_settings import describe_storage, readahead
 
 MIB = 1 << 20
 needs_root = pytest.mark.skipif(
@@ -42,7 +43,7 @@ def test_readahead_is_set_for_a_while(disk_path: Path, device: BlockDevice, jour
     with readahead(disk_path, before // 2, journal) as found:
         assert found == before
         assert int(device.read_ahead.read_text()) == before // 2
-        assert describe(disk_path)["read_ahead_kb"] == str(before // 2)
+        assert describe_storage(disk_path)["read_ahead_kb"] == str(before // 2)
     assert int(device.read_ahead.read_text()) == before
 
 

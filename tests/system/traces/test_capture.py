@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from dualblade.linux.block_device import BlockDevice, backing_device
 from dualblade.linux.fiemap import locate
 from dualblade.linux.mounts import mount_of, read_mounts
-from experiments.machine.block_device import BlockDevice, backing_device
 from tests.support.checkout import CHECKOUT
 from tests.support.harness_process import Harness, needs_root_and_cgroup
 from traces.capture import check_available, tracing

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from dualblade.linux.block_device import backing_device
 from dualblade.linux.fiemap import locate
 from dualblade.linux.mounts import mount_of, read_mounts
-from experiments.machine.block_device import backing_device
 from traces.capture import check_available, tracing
 from traces.decode import decode
 from traces.errors import TraceError

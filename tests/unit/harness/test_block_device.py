@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.machine.block_device import BlockDevice
+from dualblade.linux.block_device import BlockDevice
 
 
 @pytest.fixture
