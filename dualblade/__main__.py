@@ -29,11 +29,11 @@ from dualblade.plan.budget import measure_budget
 from dualblade.record.io_log import prepare_log, write_log
 from dualblade.run.fork_server import serve
 from dualblade.run.result import (
-    describe,
+    deallocation,
     direct_path,
-    extents,
-    given_back,
+    run_result,
     seconds_since_start,
+    tensor_placements,
     verify,
 )
 from dualblade.run.result_schema import failed_result
@@ -105,10 +105,10 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
         budget = measure_budget()
         store.bind(config.variant, budget.b_pc_bytes)
         times = workload.run(_progress)
-        result = describe(config, store, budget, workload.compute, times, startup_s, workload.tokens)
+        result = run_result(config, store, budget, workload.compute, times, startup_s, workload.tokens)
         verify(result)
-        operations, direct, placements = store.operations, direct_path(store), extents(store)
-    result["deallocated"] = given_back(direct)
+        operations, direct, placements = store.operations, direct_path(store), tensor_placements(store)
+    result["deallocated"] = deallocation(direct)
     write_json(placements, run_dir / RunFile.EXTENTS)
     write_log(operations, run_dir / RunFile.KV_IO)
     write_json(result, run_dir / RunFile.RESULT)

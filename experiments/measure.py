@@ -62,7 +62,7 @@ def measure(
         except MachineError:
             raise
         except DualBladeError as error:
-            result = failed_result(point.group, str(error))
+            result = dict(failed_result(point.group, str(error)))
             workspace.write_json(RunFile.RESULT, result)
         run.record["harness_s"] = run.seconds | _overhead(result, time.monotonic() - start)
         workspace.write_json(RunFile.ENVIRONMENT, run.record)

@@ -8,25 +8,38 @@ import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dualblade.config.run import RunConfig
 from dualblade.errors import StorageError
 from dualblade.linux.proc import own_status
 from dualblade.model.roofline import ComputeTime
 from dualblade.paths.direct import NvmeDirect
-from dualblade.paths.page_cache import Eviction, PageCache
+from dualblade.paths.page_cache import PageCache
 from dualblade.plan.budget import Budget
 from dualblade.record.io_log import Operation
 from dualblade.record.phases import PhaseTimes
-from dualblade.run.result_schema import SCHEMA_VERSION
+from dualblade.run.result_schema import (
+    SCHEMA_VERSION,
+    BreakdownResult,
+    BudgetResult,
+    ComputeResult,
+    DeallocationResult,
+    HitRates,
+    PathResults,
+    PinnedResult,
+    PlanResult,
+    ProcessResult,
+    RunResult,
+    Traffic,
+)
 from dualblade.store import KVStore
 
-# Share of evicted bytes that may be found in the page cache afterwards: a page can be held for a moment by reclaim.
+# Share of evicted bytes that may still be in the page cache afterwards: reclaim can hold a page for a moment.
 MAX_LEFT = 0.01
 
 
-def describe(
+def run_result(
     config: RunConfig,
     store: KVStore,
     budget: Budget,
@@ -34,8 +47,8 @@ def describe(
     times: PhaseTimes,
     startup_s: float,
     tokens: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Everything that is known at the end of a run, while the store is still open."""
+) -> RunResult:
+    """Collect what the run measured, while the store is still open; `deallocated` is known only after it is closed."""
     decode_s = times.decode_s
     decoded = [op for op in store.operations if 1 <= op.iteration <= len(decode_s)]
     return {
@@ -51,21 +64,22 @@ def describe(
             "prefill": traffic(op for op in store.operations if op.phase == "prefill"),
             "decode": traffic(decoded),
         },
-        "budget": dataclasses.asdict(budget) | {"pinned_bytes": store.pinned.bytes},
+        "budget": cast(BudgetResult, dataclasses.asdict(budget) | {"pinned_bytes": store.pinned.bytes}),
         "plan": _plan(store),
         **_paths(config, store),
-        "pinned": dataclasses.asdict(store.pinned),
+        "pinned": cast(PinnedResult, dataclasses.asdict(store.pinned)),
         "link": store.link.summary(),
         "pipeline": store.policy.summary(),
-        "phases": times.breakdown(store.activity, store.operations),
-        "compute": dataclasses.asdict(compute),
+        "phases": cast(dict[str, BreakdownResult], times.breakdown(store.activity, store.operations)),
+        "compute": cast(ComputeResult, dataclasses.asdict(compute)),
         "process": _process(startup_s),
         "tokens": tokens,
+        "deallocated": None,
     }
 
 
-def extents(store: KVStore) -> dict[str, Any]:
-    """Where each tensor lies on its device, [byte of the tensor, byte of the device, bytes] for each piece."""
+def tensor_placements(store: KVStore) -> dict[str, Any]:
+    """Content of extents.json: for each tensor its pieces, [byte of the tensor, byte of the device, bytes]."""
     placements = ((tensor, *store.placement(tensor)) for tensor in store.geometry.tensors)
     return {
         "schema": SCHEMA_VERSION,
@@ -76,8 +90,8 @@ def extents(store: KVStore) -> dict[str, Any]:
     }
 
 
-def verify(result: dict[str, Any]) -> None:
-    """Hold the modes that were read back against those that were asked for.
+def verify(result: RunResult) -> None:
+    """Check that the I/O modes read back are those that were asked for.
 
     Raises:
         StorageError: direct I/O went through the page cache, or pages that were evicted are still there.
@@ -95,10 +109,10 @@ def verify(result: dict[str, Any]) -> None:
         )
 
 
-def hit_rates(decoded: list[Operation], iterations: int) -> dict[str, Any]:
-    """Share of the KV bytes asked for that storage did not have to deliver; the first, cold iteration apart.
+def hit_rates(decoded: list[Operation], iterations: int) -> HitRates:
+    """Share of the KV bytes read that storage did not have to deliver; the first iteration is cold and left out.
 
-    Prefill asks for nothing, so it has no hit rate.
+    Prefill reads nothing, so it has no hit rate.
     """
     per_iteration = [
         _hit_rate(op for op in decoded if op.op == "read" and op.iteration == i) for i in range(1, iterations + 1)
@@ -113,17 +127,17 @@ def _hit_rate(reads: Iterable[Operation]) -> float | None:
     return 1 - counted["device_read"] / asked_bytes if asked_bytes else None
 
 
-def traffic(operations: Iterable[Operation]) -> dict[str, int]:
-    """Bytes asked for and bytes that the kernel accounted as block I/O (for buffered writes: dirtied)."""
-    sums = {"asked_read": 0, "device_read": 0, "asked_write": 0, "device_write": 0}
+def traffic(operations: Iterable[Operation]) -> Traffic:
+    """Sum the bytes asked for and the bytes that the kernel accounted as block I/O (for buffered writes: dirtied)."""
+    sums: Traffic = {"asked_read": 0, "device_read": 0, "asked_write": 0, "device_write": 0}
     for op in operations:
-        sums[f"asked_{op.op}"] += op.bytes
+        sums["asked_read" if op.op == "read" else "asked_write"] += op.bytes
         sums["device_read"] += op.device_read_bytes
         sums["device_write"] += op.device_written_bytes
     return sums
 
 
-def _plan(store: KVStore) -> dict[str, Any]:
+def _plan(store: KVStore) -> PlanResult:
     plan, geometry = store.plan, store.geometry
     assert plan is not None
     return {
@@ -136,7 +150,7 @@ def _plan(store: KVStore) -> dict[str, Any]:
     }
 
 
-def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
+def _paths(config: RunConfig, store: KVStore) -> PathResults:
     direct = direct_path(store)
     cached = [path for path in store.paths.values() if isinstance(path, PageCache)]
     evictions = [path.eviction for path in cached]
@@ -146,25 +160,29 @@ def _paths(config: RunConfig, store: KVStore) -> dict[str, Any]:
             "page_cache": cached[0].io_mode() if cached else None,
             "direct": direct.io_mode() if direct else None,
         },
-        "queue_depth": {op: direct.stats(op).mean_depth if direct else None for op in ("read", "write")},
-        "eviction": dataclasses.asdict(
-            Eviction(sum(e.asked_bytes for e in evictions), sum(e.left_bytes for e in evictions))
-        ),
+        "queue_depth": {
+            "read": direct.stats("read").mean_depth if direct else None,
+            "write": direct.stats("write").mean_depth if direct else None,
+        },
+        "eviction": {
+            "asked_bytes": sum(eviction.asked_bytes for eviction in evictions),
+            "left_bytes": sum(eviction.left_bytes for eviction in evictions),
+        },
     }
 
 
 def direct_path(store: KVStore) -> NvmeDirect | None:
-    """Group 2's path, if the plan has one."""
+    """Return the path of Group 2, if the plan has one."""
     return next((path for path in store.paths.values() if isinstance(path, NvmeDirect)), None)
 
 
-def given_back(direct: NvmeDirect | None) -> dict[str, Any] | None:
-    """What a device was told, at the end of the run, to hold no longer, and what was read back of it."""
+def deallocation(direct: NvmeDirect | None) -> DeallocationResult | None:
+    """Return what the device deallocated at the end of the run; None if no device did."""
     done = direct.target.deallocated if direct else None
-    return dataclasses.asdict(done) if done else None
+    return cast(DeallocationResult, dataclasses.asdict(done)) if done else None
 
 
-def _process(startup_s: float) -> dict[str, float | int]:
+def _process(startup_s: float) -> ProcessResult:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     status = own_status()
     return {
