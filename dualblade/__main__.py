@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dualblade.config.run import RunConfig, Source
+from dualblade.config.run import RunConfig, WorkloadSource
 from dualblade.errors import DualBladeError
 from dualblade.linux.files import write_json
 from dualblade.linux.libc import keep_freed_memory
@@ -74,7 +74,7 @@ def _sentence(error: DualBladeError | OSError) -> str:
 
 
 def _fail(run_dir: Path, variant: str | None, reason: str) -> None:
-    """Say why, also where the result could not be written for the same reason."""
+    """Report the reason, also if the result cannot be written for the same reason."""
     print(f"dualblade: {reason}", file=sys.stderr)
     with contextlib.suppress(OSError):
         if run_dir.is_dir():
@@ -82,7 +82,7 @@ def _fail(run_dir: Path, variant: str | None, reason: str) -> None:
 
 
 def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
-    """Allocate, wait for the limit, plan, run, and write down what was measured."""
+    """Allocate, wait for the limit, plan, run, and write the result."""
     model = _load_model(config)
     geometry = model.geometry if model else config.geometry()
     device = model.device if model else torch.device("cuda" if config.device.link == "cuda" else "cpu")
@@ -115,7 +115,7 @@ def run(config: RunConfig, run_dir: Path, *, handshake: bool) -> None:
 
 
 def _hold(source: str) -> int:
-    """Keep what runs of a source import mapped, until standard input closes."""
+    """Keep the libraries of such runs mapped until standard input closes."""
     if source == "model":
         from dualblade.model.generation import load_libraries
 
@@ -127,7 +127,7 @@ def _hold(source: str) -> int:
 
 
 def _load_model(config: RunConfig) -> LoadedModel | None:
-    """The model of a run that has one; only then is transformers imported, and a core wanted for compute."""
+    """Load the model of a run that has one; only then transformers is imported and compute needs more than one core."""
     if config.workload.source == "replay":
         torch.set_num_threads(1)
         return None
@@ -139,7 +139,7 @@ def _load_model(config: RunConfig) -> LoadedModel | None:
 
 
 def _await_limit() -> None:
-    """Tell the harness that this process needs no more memory, and wait for its word."""
+    """Tell the harness that this process needs no more memory, and wait until it has set the limit."""
     _say("ready", process_bytes=measure_budget().process_bytes)
     if not sys.stdin.readline():
         raise SystemExit("dualblade: the harness went away before the run began")
@@ -157,7 +157,7 @@ def _parse(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dualblade", description="one run of the engine")
     parser.add_argument("run_dir", type=Path, nargs="?", help="folder with config.yaml; results go there")
     parser.add_argument("--handshake", action="store_true", help="wait for a line on standard input before the run")
-    sources = typing.get_args(Source)
+    sources = typing.get_args(WorkloadSource)
     parser.add_argument("--hold", choices=sources, help="keep the libraries of such runs in memory until input ends")
     parser.add_argument("--serve", type=int, metavar="SOCKET", help="fork a run for each request on this descriptor")
     arguments = parser.parse_args(words)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dualblade.config.run import Source
+from dualblade.config.run import WorkloadSource
 from dualblade.linux.files import last_line
 from experiments.errors import MachineError
 from experiments.machine import environment
@@ -20,11 +20,11 @@ from experiments.points.point import Point, Settings
 from experiments.processes.engine import Launch, Report, execute, running
 from experiments.results_folder import ResultsFolder
 
-Engines = Callable[[Path, Source, float], contextlib.AbstractContextManager[Launch]]
+Engines = Callable[[Path, WorkloadSource, float], contextlib.AbstractContextManager[Launch]]
 
 
 @contextlib.contextmanager
-def held_libraries(folder: Path, source: Source, deadline_s: float) -> Iterator[Launch]:
+def held_libraries(folder: Path, source: WorkloadSource, deadline_s: float) -> Iterator[Launch]:
     """Engines started one by one while the libraries of such runs stay mapped outside any run's cgroup.
 
     A page is charged to the group that first touches it: without this, the first run would pay for libraries that
@@ -56,7 +56,7 @@ class LocalTestbed:
         self._provenance = provenance or {"emulated": False}
         self._code = code
         self._rates = StorageRates()
-        self._launches: dict[Source, Launch] = {}
+        self._launches: dict[WorkloadSource, Launch] = {}
 
     def measure(self, point: AnyPoint, settings: Settings, results: ResultsFolder, report: Report) -> Mapping[str, Any]:
         """One point; see `measure.measure`."""
@@ -64,7 +64,7 @@ class LocalTestbed:
         host = Host(launch, self._provenance, self._rates, self._code)
         return measure(point, settings, results, self._journal, report, host)
 
-    def _launch(self, source: Source, settings: Settings) -> Launch:
+    def _launch(self, source: WorkloadSource, settings: Settings) -> Launch:
         if source not in self._launches:
             engines = self._engines(self._folder, source, settings.deadline_s)
             self._launches[source] = self._stack.enter_context(engines)

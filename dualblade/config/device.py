@@ -1,4 +1,4 @@
-"""The link between host and model memory, and the GPU that a replay stands for, as data."""
+"""Configuration of the link between host and model memory, and of the GPU whose compute a replay emulates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORAGE_RATIOS = 0.001, 1000
 
 @dataclass(frozen=True)
 class GpuConfig:
-    """A GPU's data-sheet rates, from which the roofline takes the compute time of a replayed layer."""
+    """A GPU's data-sheet rates; the roofline computes the time of a replayed layer from them."""
 
     name: str
     peak_tflops: float
@@ -33,11 +33,11 @@ class GpuConfig:
 
 @dataclass(frozen=True)
 class LinkPace:
-    """A link of stated speed, emulated on a host without it; `source` says whose numbers these are.
+    """A link of stated speed, emulated on a host without it; `source` says where the numbers come from.
 
-    Sizes shrink with `scale` and stated rates do not: what decides is the ratio of the link to the SSD. So the speed
-    is given as `gb_per_s`, or else as `storage_ratio`, a multiple of the storage's own read rate. The harness measures
-    that rate, unless it is given as `storage_gb_per_s`.
+    Sizes shrink with `scale`, stated rates do not. The ratio of link to SSD decides the result, so the speed is given
+    either as `gb_per_s` or as `storage_ratio`, a multiple of the storage's own read rate. The harness measures that
+    rate, unless it is given as `storage_gb_per_s`.
     """
 
     gb_per_s: float | None
@@ -63,7 +63,7 @@ class LinkPace:
         """GB/s of the link.
 
         Raises:
-            ConfigurationError: it is a multiple of a rate that nobody has measured yet.
+            ConfigurationError: it is a multiple of a rate that is not measured yet.
         """
         if self.gb_per_s is not None:
             return self.gb_per_s
@@ -91,7 +91,7 @@ class ReadAheadConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """The link between host and model memory, and the GPU whose compute a replay stands for (None: no compute).
+    """The link between host and model memory, and the GPU whose compute a replay emulates (None: no compute).
 
     `pace` is the stated speed of link "paced"; `read_ahead` serves pipeline "overlap_full" alone.
     """

@@ -23,17 +23,17 @@ MODEL_SIZES = 1, 1 << 20
 BATCH_SIZES = 1, 1 << 20
 
 Pipeline = Literal["none", "intra", "cross", "adaptive", "overlap_full"]
-Source = Literal["replay", "model"]
+WorkloadSource = Literal["replay", "model"]
 
 
 @dataclass(frozen=True)
 class VariantConfig:
-    """A point in the space that the paper's four variants span (design: no variant is a special case).
+    """A point in the space that the paper's four variants span; no variant is a special case in the code.
 
     `knob` is Algorithm 1's X: "all" (every layer through the page cache), "budget" (B_pc less `slack`), bytes, or a
     share of the layers ("25%"), whatever the budget. `overflow` says what happens to the layers beyond X: left to the
     kernel, evicted eagerly, or NVMe-direct. `pipeline` says how a layer's storage reads and link copies overlap (see
-    pipeline.py); `adaptive` measures again when a group's throughput differs from what decided by more than
+    pipeline/); `adaptive` measures again when a group's throughput differs from what decided by more than
     `reprobe_factor` in `reprobe_iterations` iterations in a row (None, as in the paper: never).
     """
 
@@ -81,7 +81,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class RecordsConfig:
-    """A folder of benchmark records to ask about (see `records.py`), and how prompts are made of them.
+    """A folder of benchmark records to ask about (see `model/questions.py`), and how prompts are made of them.
 
     Each prompt begins with up to `examples` solved ones, as many as fit into the workload's prompt_tokens; `seed`
     decides which records are asked about and which are examples.
@@ -108,7 +108,7 @@ class WorkloadConfig:
     batch_size: int
     prompt_tokens: int
     generated_tokens: int
-    source: Source = "replay"
+    source: WorkloadSource = "replay"
     prompts: str | None = None
     records: RecordsConfig | None = None
 
@@ -174,7 +174,7 @@ class RunConfig:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> RunConfig:
-        """Build from plain data; sections of the harness that the engine does not know are left alone.
+        """Build from plain data; sections that only the harness knows are ignored.
 
         Raises:
             ConfigurationError: a field is missing, unknown inside a section, or of the wrong type.

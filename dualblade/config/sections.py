@@ -1,4 +1,4 @@
-"""Sections of a configuration, read into their dataclasses: what is wrong is one sentence that names the setting."""
+"""Sections of a configuration, read into their dataclasses; an error is one sentence that names the setting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NUMBER = 1e18  # no setting needs more, and what is computed from it stays f
 def read_section(cls: type[T], data: Mapping[str, Any], where: str) -> T:
     """Make a section's dataclass from plain data, as YAML or JSON give it.
 
-    `where` is what the names of its settings begin with, as in "storage."; a section within takes the names further.
+    `where` is the prefix of its settings' names, such as "storage."; a nested section adds its own name.
 
     Raises:
         ConfigurationError: a setting is missing, unknown or of the wrong type, or the dataclass itself refuses a value.
@@ -39,29 +39,29 @@ def read_section(cls: type[T], data: Mapping[str, Any], where: str) -> T:
 
 
 def require(holds: bool, setting: str, allowed: str) -> None:
-    """For what a type cannot say: `setting` is the name with the value that was met, `allowed` what to give instead.
+    """Check a condition that a type cannot express. `setting` is name=value, `allowed` is what to give instead.
 
     Raises:
-        ConfigurationError: it does not hold.
+        ConfigurationError: the condition does not hold.
     """
     if not holds:
         raise ConfigurationError(f"{setting} cannot be used; give {allowed}")
 
 
 def require_within(value: float, bounds: tuple[float, float], setting: str) -> None:
-    """For numbers: `bounds` are the least and the most that will do.
+    """Check that a number lies within `bounds`, both included.
 
     Raises:
-        ConfigurationError: it is less, or more, or no number at all (nan).
+        ConfigurationError: it is outside them, or nan.
     """
     least, most = bounds
     require(least <= value <= most, f"{setting}={value}", f"{least} to {most}")
 
 
 def fits(hint: Any, value: Any) -> bool:
-    """Whether a value is of a plain type.
+    """Return whether a value is of a plain type.
 
-    A whole number will do for a float. No numbers are true, false, nan, and what is or comes near to infinity.
+    A whole number is accepted as a float. bool, nan and values beyond MAX_NUMBER are rejected as numbers.
     """
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
@@ -98,7 +98,7 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
 
 
 def _convert_option(hint: Any, value: Any, where: str) -> Any:
-    """The first of a union's types that `value` fits decides."""
+    """Convert `value` to the first of a union's types that it fits."""
     options = typing.get_args(hint)
     if value is None and type(None) in options:
         return None

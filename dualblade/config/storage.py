@@ -1,4 +1,4 @@
-"""Where the tensors go, as data."""
+"""Configuration of the storage that the tensors are written to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ_AHEAD_KB = 0, MIB
 
 @dataclass(frozen=True)
 class PaceConfig:
-    """A stated device in place of a faster real one: it serves the direct path's commands one by one, no faster."""
+    """A stated device, emulated on a faster real one: it serves the direct path's commands one by one at its rates."""
 
     name: str
     read_gb_per_s: float
@@ -36,11 +36,11 @@ class PaceConfig:
 class StorageConfig:
     """Where the tensors go. Group 1 always lives in files under `directory`; `backend` serves Group 2.
 
-    A device for raw writes has nothing on it and is named by `serial`: for backend "block" beside its path in
-    `block_device`; for "nvme" it is found by it, and by `namespace` where it has several. LBAs count from the start of
-    what is named: the `partition`, or the whole namespace, of which the last LBA has to be given. `records` is the
-    folder that remembers which blocks a run wrote, should it be killed (None: `directory`). `pace` holds the direct
-    path to the rates of a stated device.
+    A device for raw writes must be empty and is named by `serial`. Backend "block" needs its path in `block_device` as
+    well. Backend "nvme" finds it by its serial, and by `namespace` if it has several. LBAs count from the start of the
+    `partition`, or of the whole namespace, whose last LBA must then be given. `records` is the folder that keeps the
+    list of written blocks in case a run is killed (None: `directory`). `pace` limits the direct path to the rates of a
+    stated device.
     """
 
     name: str

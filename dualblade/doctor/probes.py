@@ -1,4 +1,4 @@
-"""Small experiments that tell what this machine lets a process do; each leaves the machine as it was."""
+"""Small experiments that find what a process may do on this machine; each leaves the machine as it was."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def takes_a_limit(directory: CgroupDirectory) -> bool:
 
 
 def systemd_delegates() -> bool:
-    """Whether a user may have a cgroup v2 of their own: a scope with a limit, around a command that does nothing."""
+    """Whether systemd gives the user a cgroup v2: run a command that does nothing in a scope with a limit."""
     if shutil.which("systemd-run") is None:
         return False
     scope = ["systemd-run", "--user", "--scope", "--quiet", "-p", "Delegate=yes", "-p", f"MemoryMax={_LIMIT_BYTES}"]
@@ -98,7 +98,7 @@ def left_by_direct_io(folder: Path) -> int:
 
 
 def locks_memory(size_bytes: int) -> bool:
-    """Lock anonymous memory, and give it back."""
+    """Return whether anonymous memory of this size can be locked; release it."""
     memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     locked = libc.mlock(ctypes.addressof(ctypes.c_char.from_buffer(memory)), size_bytes)
     memory.close()
@@ -106,7 +106,7 @@ def locks_memory(size_bytes: int) -> bool:
 
 
 def has_cachestat() -> bool:
-    """A kernel that knows the call complains about the descriptor, another one about the call."""
+    """Return whether the kernel has cachestat: if so, it refuses the bad descriptor and not the call."""
     try:
         libc.syscall(libc.SYS_CACHESTAT, -1, None, None, 0)
     except OSError as error:

@@ -33,12 +33,12 @@ class StoredLayer(CacheLayerMixin):
 
     is_croppable = True
 
-    def __init__(self, sequences: Sequences, index: int, shape: LayerShape, *, lent: bool) -> None:
+    def __init__(self, sequences: Sequences, index: int, shape: LayerShape, *, shared: bool) -> None:
         super().__init__()
         self.is_sliding = shape.window_tokens is not None
         self._sequences = sequences
         self._index = index
-        self._lent = lent
+        self._shared = shared
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         self._sequences.open(key_states.dtype, key_states.device)
@@ -48,8 +48,8 @@ class StoredLayer(CacheLayerMixin):
         """Store new tokens and return all that the queries may see; `[B, H, T, D]` each."""
         self.lazy_initialization(key_states, value_states)
         keys, values = self._sequences.update(self._index, key_states, value_states)
-        # Layers to come read what this one returns, when the slot that it lies in serves others already.
-        return (keys.clone(), values.clone()) if self._lent else (keys, values)
+        # Later layers read this result too, when its slot already holds another layer.
+        return (keys.clone(), values.clone()) if self._shared else (keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         past = self._sequences.visible(self._index)
@@ -69,7 +69,7 @@ class StoredCache(Cache):
         indices = iter(range(len(layers)))
         super().__init__(
             layers=[
-                StoredLayer(sequences, next(indices), layer.shape, lent=layer.lent) if layer.shape else DummyLayer()
+                StoredLayer(sequences, next(indices), layer.shape, shared=layer.shared) if layer.shape else DummyLayer()
                 for layer in layers
             ]
         )
@@ -102,11 +102,11 @@ class StoredCache(Cache):
         self._sequences.select(self._sequences.numbers[indices.cpu()])
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Continue each sequence `repeats` times, as far as the cache was made for so many."""
+        """Continue each sequence `repeats` times, up to the number of sequences that the cache was made for."""
         self._sequences.select(self._sequences.numbers.repeat_interleave(repeats))
 
     def activate_past_recording(self) -> None:
-        """Drafted tokens will come, and may be cropped: storage keeps them all anyway."""
+        """Expect drafted tokens, which may be cropped later."""
         self._sequences.speculative = True
 
 
@@ -124,9 +124,9 @@ class DualBladeCache(StoredCache):
         copy_threads: threads between storage and the model's memory, each with a buffer of one tensor.
 
     Raises:
-        ConfigurationError: the model keeps something else than K and V of past tokens, or an argument is not known.
+        ConfigurationError: the model keeps something other than K and V of past tokens, or an argument is unknown.
         StorageError: the folder cannot be made.
-        BudgetError: by the first tokens, when the memory of the store's buffers is not free.
+        BudgetError: at the first tokens, if there is no free memory for the store's buffers.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class DualBladeCache(StoredCache):
         super().__init__(layers, Sequences(batch_size, max_tokens, open_store))
 
     def close(self) -> None:
-        """End the copy threads and give all space back; safe to call twice."""
+        """End the copy threads and release all space; safe to call twice."""
         self._sequences.close()
 
     def __enter__(self) -> DualBladeCache:
@@ -172,7 +172,7 @@ class DualBladeCache(StoredCache):
         try:
             self.close()
         except StorageError:
-            if error is None:  # else that is what went wrong first
+            if error is None:  # otherwise the first error is the one to report
                 raise
 
 

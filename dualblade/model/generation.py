@@ -32,11 +32,11 @@ class LoadedModel:
     """The weights of a run, their tokenizer and their KV geometry, ready before the store is made."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.source = read_source(config)  # first: a missing file is told before the weights take their time
+        self.source = read_source(config)  # before the weights, which take long: a missing file is reported at once
         self.weights, self.tokenizer = _load(config.model, config.device.link)
         self.layers = model_layers(self.weights.config)
         shapes = tuple(layer.shape for layer in self.layers if layer.shape)
-        _hold_against(config.model, shapes)
+        _check_sizes(config.model, shapes)
         self.geometry = KVGeometry(shapes, config.batch_size, config.capacity_tokens, config.model.dtype)
 
     @property
@@ -48,7 +48,7 @@ class LoadedModel:
 
 
 class Generation:
-    """A run's prefill and decode phases by the model itself; `tokens` tells what came out."""
+    """A run's prefill and decode phases by the model itself; `tokens` is its output."""
 
     def __init__(self, store: KVStore, config: RunConfig, model: LoadedModel) -> None:
         self.compute = ComputeTime("the model itself", 0.0, 0.0)
@@ -64,9 +64,9 @@ class Generation:
         self._warm_up()
 
     def run(self, progress: Progress) -> PhaseTimes:
-        """Prefill, then decode: when each phase and iteration began and ended.
+        """Prefill, then decode; return when each phase and iteration began and ended.
 
-        Every sequence gets the same number of tokens, whether or not its text has come to an end.
+        Every sequence gets the same number of tokens, even if its text ends earlier.
         """
         clock = _Clock(self._store, self._iterations, progress)
         cache = StoredCache(self._model.layers, Sequences.on(self._store, self._prompt_tokens))
@@ -89,12 +89,12 @@ class Generation:
         return generated[:, -n_tokens:]
 
     def _warm_up(self) -> None:
-        """Take, before memory is limited, all that a run will need: activations, logits, K and V on their way.
+        """Allocate, before memory is limited, all that a run needs: activations, logits, and K and V not yet stored.
 
-        Where malloc finds room for a layer's activations depends on how many K and V before them are still to be
-        stored, so that a heap which sufficed once may not the next time. Measured, it grows by up to two thirds of what
-        the first pass took before any such order fits. So as much again is taken, and freed for whoever does not fit;
-        what the first pass has left free lies in one piece, or else is spare as well.
+        Where malloc finds room for a layer's activations depends on how many earlier K and V are still to be stored.
+        So a heap that was large enough once may be too small the next time: as measured, it grows by up to two thirds
+        of the first pass. Allocate and free twice the growth of the first pass, so that later passes never grow the
+        heap under the limit.
         """
         before_bytes = anonymous_bytes()
         rehearsal = StoredCache(self._model.layers, _Rehearsal(self._model.geometry))
@@ -103,14 +103,14 @@ class Generation:
 
 
 def load_libraries() -> None:
-    """Import what transformers puts off until it loads a model; any one brings in what all of them use."""
+    """Import what transformers imports only when it loads a model; one class brings in what all of them use."""
     assert transformers.LlamaForCausalLM
 
 
 class _Rehearsal(Sequences):
-    """Sequences that are kept nowhere: attention gets zeros of the shapes and strides that a run will give it.
+    """Sequences that are not stored: attention gets zeros of the shapes and strides that a run will give it.
 
-    K and V are held as long as a storage that is now fast and now slow would let them.
+    K and V are held for random times, as a storage of varying speed would hold them.
     """
 
     def __init__(self, geometry: KVGeometry) -> None:
@@ -150,7 +150,7 @@ def _zeros(new: torch.Tensor, n_tokens: int) -> torch.Tensor:
 
 
 class _Clock(StoppingCriteria):
-    """Notes the end of prefill and of each decode iteration; generate asks it after every token whether to stop."""
+    """Records the end of prefill and of each decode iteration; `generate` calls it after every token."""
 
     def __init__(self, store: KVStore, iterations: int, progress: Progress) -> None:
         self._store = store
@@ -161,7 +161,7 @@ class _Clock(StoppingCriteria):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         iteration = len(self.times.windows)
         if iteration in (0, self._iterations):
-            self._store.synchronize()  # prefill, and the run, end when every token is on its path
+            self._store.synchronize()  # prefill and the run end when every token is written
         self.times.end()
         if iteration == 0:
             self._progress("prefill", 1, 1)
@@ -187,13 +187,13 @@ def _load(model: ModelConfig, link: str) -> tuple[Any, Any]:
     folder, gguf = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
     options: dict[str, Any] = {"quantization_config": GgufConfig(dequantize=True)} if gguf else {}
     if link == "cuda":
-        options["device_map"] = "auto"  # accelerate: what the GPU cannot hold is brought to it layer by layer
+        options["device_map"] = "auto"  # accelerate moves layers that the GPU cannot hold to it one by one
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", local_files_only=True, **gguf)
         weights = AutoModelForCausalLM.from_pretrained(
             folder, dtype=getattr(torch, model.dtype), local_files_only=True, **gguf, **options
         )
-    except Exception as error:  # whatever the readers of a dozen file formats raise
+    except Exception as error:  # the readers of a dozen file formats raise many types
         reason = str(error).strip().partition("\n")[0]
         raise ConfigurationError(
             f"model.weights={path} cannot be loaded: {reason}; give a local folder in Hugging Face format "
@@ -203,8 +203,8 @@ def _load(model: ModelConfig, link: str) -> tuple[Any, Any]:
     return weights.eval(), tokenizer
 
 
-def _hold_against(model: ModelConfig, shapes: tuple[LayerShape, ...]) -> None:
-    """Refuse weights whose KV cache is not of the size that the configuration states."""
+def _check_sizes(model: ModelConfig, shapes: tuple[LayerShape, ...]) -> None:
+    """Refuse weights whose KV cache has another size than the configuration states."""
     sizes = {
         "n_layers": {len(shapes)},
         "n_kv_heads": {shape.n_kv_heads for shape in shapes},

@@ -1,4 +1,4 @@
-"""What a Hugging Face decoder keeps per layer, from its configuration alone."""
+"""The KV cache of each layer of a Hugging Face decoder, from its configuration alone."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dualblade.geometry import LayerShape
 class ModelLayer(NamedTuple):
     """One decoder layer: the shape of its cache, or None when it keeps none (no attention, or another layer's K and V).
 
-    `lent` is true when later layers of the same forward pass use this layer's K and V as well.
+    `shared` is true when later layers of the same forward pass use this layer's K and V as well.
     """
 
     shape: LayerShape | None
-    lent: bool = False
+    shared: bool = False
 
 
 def model_layers(config: PreTrainedConfig) -> list[ModelLayer]:
     """Every layer of the model's text decoder, as transformers' own dynamic cache would see it.
 
     Raises:
-        ConfigurationError: a layer keeps something else than K and V of past tokens.
+        ConfigurationError: a layer keeps something other than K and V of past tokens.
     """
     if config.is_encoder_decoder:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What a model run is given to read: the lines of a text file, or questions about records with solved examples."""
+"""Prompts of a model run: lines of a text file, or questions about records with solved examples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 from dualblade.config.run import RunConfig
 from dualblade.errors import ConfigurationError
-from dualblade.model.records import Question, Task, load_task
+from dualblade.model.questions import Question, Task, load_task
 
 CountTokens = Callable[[str], int]
-Source = list[str] | Task
+PromptSource = list[str] | Task
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Prompts:
     n_examples: int = 0
 
     def score(self, texts: list[str]) -> dict[str, Any] | None:
-        """Hold what was generated against the right answers; None where there are none.
+        """Compare the generated texts with the right answers; None if there are none.
 
-        An answer counts by its first word. `one_answer` is the accuracy of always giving the commoner one.
+        Only the first word of a text counts. `one_answer` is the accuracy of always giving the more frequent answer.
         """
         if self.expected is None:
             return None
@@ -46,8 +46,8 @@ class Prompts:
         }
 
 
-def read_source(config: RunConfig) -> Source:
-    """What the prompts of a run are made of: lines of a text, or a task.
+def read_source(config: RunConfig) -> PromptSource:
+    """Read the source of a run's prompts: lines of a text, or a task.
 
     Raises:
         ConfigurationError: the files cannot be used.
@@ -65,8 +65,8 @@ def read_source(config: RunConfig) -> Source:
     return _read_lines(workload.prompts, config.batch_size)
 
 
-def make_prompts(source: Source, prompt_tokens: int, count_tokens: CountTokens) -> Prompts:
-    """The prompts of a run.
+def make_prompts(source: PromptSource, prompt_tokens: int, count_tokens: CountTokens) -> Prompts:
+    """Make the prompts of a run.
 
     Raises:
         ConfigurationError: a question is longer than a prompt.
@@ -79,7 +79,7 @@ def make_prompts(source: Source, prompt_tokens: int, count_tokens: CountTokens) 
 
 
 def _fitting(task: Task, prompt_tokens: int, count_tokens: CountTokens) -> int:
-    """The most examples with which every prompt of the batch keeps within its tokens."""
+    """Return the largest number of examples with which every prompt of the batch fits into its tokens."""
     for n_examples in range(len(task.examples), -1, -1):
         longest = max(count_tokens(_few_shot(task, question, n_examples)) for question in task.questions)
         if longest <= prompt_tokens:
@@ -101,7 +101,7 @@ def _first_word(text: str) -> str:
 
 
 def _read_lines(name: str, n_lines: int) -> list[str]:
-    """As many lines of a file as the batch has sequences, from the top again if there are fewer."""
+    """Read one line for each sequence of the batch, starting again at the top if the file has fewer."""
     try:
         lines = [line for line in Path(name).read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as error:

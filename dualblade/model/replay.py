@@ -1,4 +1,4 @@
-"""Replay: the KV traffic of a model without the model, in the same sequence of calls on the same store."""
+"""Replay: the KV traffic of a model without the model, by the same calls of the same store in the same order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Progress = Callable[[str, int, int], None]
 
 
 class Replay:
-    """A run's prefill and decode phases. Making it allocates the stand-ins for what a model would produce.
+    """A run's prefill and decode phases. The constructor allocates K and V in place of those of a model.
 
-    Those are random values, `[T, B, H, D]`, the same for all tensors of one shape.
+    They are random values, `[T, B, H, D]`, the same for all tensors of one shape.
     """
 
-    tokens: dict[str, Any] | None = None  # what a model run has to show
+    tokens: dict[str, Any] | None = None  # only a model run has them
 
     def __init__(self, store: KVStore, config: RunConfig) -> None:
         self._store = store
@@ -37,7 +37,7 @@ class Replay:
         }
 
     def run(self, progress: Progress) -> PhaseTimes:
-        """Prefill, then decode: when each phase and iteration began and ended."""
+        """Prefill, then decode; return when each phase and iteration began and ended."""
         times = PhaseTimes()
         self.prefill(progress)
         times.end()
@@ -49,7 +49,7 @@ class Replay:
         return times
 
     def prefill(self, progress: Progress) -> None:
-        """Store the prompt layer by layer, while the next one computes; ends when all of it is on its path."""
+        """Store the prompt layer by layer, each while the next one computes; returns when its path has all of it."""
         n_layers = self._store.geometry.n_layers
         for layer in range(n_layers):
             self._store.prefill(layer, *self._prompt(layer))
@@ -58,7 +58,7 @@ class Replay:
         self._store.synchronize()
 
     def decode(self, iteration: int) -> None:
-        """Read every layer's tokens and add one, as a decode step of the model does; the last one ends on its path."""
+        """Read every layer's tokens and add one, as a decode step of the model does."""
         self._store.begin("decode", iteration)
         for layer in range(self._store.geometry.n_layers):
             self._store.fetch(layer, room_tokens=1)
@@ -74,6 +74,6 @@ class Replay:
 
 
 def _pass_time(seconds: float) -> None:
-    """Stand in for a layer's compute: the stated time passes, without taking a core from the copy threads."""
+    """Wait for as long as a layer's compute takes, without taking a core from the copy threads."""
     if seconds:
         time.sleep(seconds)

@@ -1,7 +1,7 @@
 """Sequences: one batch of sequences on a KVStore, in the layout of attention, `[B, H, T, D]`.
 
-The store keeps tokens in rows, `[T, lanes, H, D]`. What attention gets is a view of the rows in the store's slot, with
-the new tokens filled in behind the past ones; nothing is copied a second time, unless sequences were reordered.
+The store keeps tokens in rows, `[T, B, H, D]`. Attention gets a view of the rows in the store's slot, with the new
+tokens after the past ones. Nothing is copied a second time, unless sequences were reordered.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import torch
 from dualblade.checks import check_memory
 from dualblade.errors import ConfigurationError
 from dualblade.geometry import TensorId
-from dualblade.model.lanes import Lanes
+from dualblade.model.batch_index import BatchIndex
 from dualblade.store import KVStore
 
 KeysValues = tuple[torch.Tensor, torch.Tensor]
 OpenStore = Callable[[torch.dtype, torch.device], KVStore]
 
-# Memory and views made in inference mode could be written in that mode only, and the copy threads are not in it.
+# Memory made in inference mode can be written in that mode only, and the copy threads do not run in it.
 _outside_inference_mode = torch.inference_mode(False)
 
 
 class Sequences:
-    """The tokens so far of each sequence; the store is opened for the dtype and the device of the first ones."""
+    """The past tokens of each sequence. The store is opened for the dtype and device of the first tokens."""
 
-    def __init__(self, n_lanes: int, capacity_tokens: int, open_store: OpenStore, prompt_tokens: int = 1) -> None:
+    def __init__(self, batch_size: int, capacity_tokens: int, open_store: OpenStore, prompt_tokens: int = 1) -> None:
         self.capacity_tokens = capacity_tokens
         self.store: KVStore | None = None
         self.speculative = False
         self._open_store = open_store
         self._prompt_tokens = prompt_tokens
-        self._lanes = Lanes(n_lanes, capacity_tokens)
+        self._index = BatchIndex(batch_size, capacity_tokens)
         self._iteration = 0
 
     @classmethod
@@ -45,7 +45,7 @@ class Sequences:
 
     @_outside_inference_mode
     def open(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Make the store, unless it is there already."""
+        """Open the store, unless it is open already."""
         if self.store is None:
             self.store = self._open_store(dtype, device)
 
@@ -59,7 +59,7 @@ class Sequences:
 
     @_outside_inference_mode
     def update(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> KeysValues:
-        """Add each sequence's next tokens, `[B, H, T, D]`; return the visible ones before them and these.
+        """Add each sequence's next tokens, `[B, H, T, D]`; return the visible past tokens, followed by these.
 
         The result is valid until the next call.
 
@@ -73,7 +73,7 @@ class Sequences:
         k, v = _as_rows(keys), _as_rows(values)
         for tensor, rows in ((TensorId(layer, "k"), k), (TensorId(layer, "v"), v)):
             _check(store, tensor, rows)
-        self._lanes.admit(k.shape[1])
+        self._index.admit(k.shape[1])
         if layer == 0:
             self._begin(store, len(k))
         past = self.visible(layer)
@@ -81,18 +81,18 @@ class Sequences:
             tokens = range(past.start, past.stop + len(k))
             slots = store.fetch(layer, room_tokens=len(k))
             keys, values = (self._complete(slot, rows, tokens) for slot, rows in zip(slots, (k, v), strict=True))
-        store.append(layer, self._lanes.spread(k), self._lanes.spread(v))
+        store.append(layer, self._index.spread(k), self._index.spread(v))
         return keys, values
 
     def _complete(self, slot: torch.Tensor, new: torch.Tensor, tokens: range) -> torch.Tensor:
-        """Fill the new tokens in behind the past ones: `[B, H, T, D]`."""
+        """Write the new tokens after the past ones and return all: `[B, H, T, D]`."""
         slot[-len(new) :, : new.shape[1]] = new
-        return self._lanes.gather(tokens, slot).permute(1, 2, 0, 3)
+        return self._index.gather(tokens, slot).permute(1, 2, 0, 3)
 
     def _begin(self, store: KVStore, n_tokens: int) -> None:
-        """A forward pass starts: it decodes when it brings one token, or, drafting, several behind the prompt.
+        """Start a forward pass: decode if it brings one token after the prompt, or several of them when drafting.
 
-        A prompt may come in chunks, the last of them of one token: only its length tells that it is no decoding.
+        A prompt may come in chunks, and the last chunk may be one token. So the prompt's length decides.
         """
         if self.length() >= self._prompt_tokens and (n_tokens == 1 or self.speculative):
             self._iteration += 1
@@ -105,10 +105,10 @@ class Sequences:
         """Forget every token from position `length_tokens` on."""
         if self.store:
             self.store.crop(length_tokens)
-        self._lanes.forget(length_tokens)
+        self._index.forget(length_tokens)
 
     def reset(self) -> None:
-        """Start over, with another batch if need be."""
+        """Forget all tokens; the next batch may have another size."""
         self.crop(0)
         self._iteration = 0
 
@@ -116,15 +116,15 @@ class Sequences:
     def select(self, sequences: torch.Tensor) -> None:
         """Keep these sequences, in this order; one may be named more than once."""
         if self.store and self.length():
-            self._lanes.select(sequences.to(self.store.device), self.length())
+            self._index.select(sequences.to(self.store.device), self.length())
 
     @property
     def numbers(self) -> torch.Tensor:
         """The sequences' numbers, 0 to B - 1."""
-        return torch.arange(self._lanes.n_sequences or 0)
+        return torch.arange(self._index.n_sequences or 0)
 
     def close(self) -> None:
-        """Give all space back; safe to call twice."""
+        """Release all space; safe to call twice."""
         self._open_store = _refuse
         if self.store:
             self.store.close()
@@ -136,7 +136,7 @@ def _refuse(dtype: torch.dtype, device: torch.device) -> KVStore:
 
 
 def _as_rows(tokens: torch.Tensor) -> torch.Tensor:
-    """`[B, H, T, D]` -> `[T, B, H, D]`, a view; what is stored takes no part in backpropagation."""
+    """`[B, H, T, D]` -> `[T, B, H, D]`, a view without gradients."""
     return tokens.detach().permute(2, 0, 1, 3)
 
 

@@ -1,8 +1,8 @@
-"""Engines without the start: a process that has imported everything forks a run for each request.
+"""Fork server: a process that has imported everything forks a run for each request.
 
-For machines on which importing takes longer than a run, an emulated one above all. A request comes over a socket as
+It serves machines where the imports take longer than a run, above all emulated ones. A request comes over a socket as
 one message, {"arguments": [...], "procs": PATH or null}, with four descriptors: the run's standard input, output and
-error, and a socket on which its process number and later its exit code are told. The server ends when its own socket
+error, and a socket for its process number and later its exit code. The server ends when its own socket
 is closed, and every run ends with the server.
 """
 
@@ -27,7 +27,7 @@ DESCRIPTORS = 4
 
 
 def serve(connection: socket.socket, run: Callable[[list[str]], int]) -> None:
-    """Answer requests until the other end is closed."""
+    """Fork a run for each request until the other end is closed."""
     children: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
@@ -56,7 +56,7 @@ def _fork(
         _become(request, descriptors, server_pid, run)
     for descriptor in descriptors:
         os.close(descriptor)
-    with contextlib.suppress(OSError):  # parent and child both, whoever is first
+    with contextlib.suppress(OSError):  # both parent and child do it, so that neither has to wait
         os.setpgid(pid, pid)
     control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
     return pid, control
@@ -65,7 +65,7 @@ def _fork(
 def _become(
     request: dict[str, Any], descriptors: list[int], server_pid: int, run: Callable[[list[str]], int]
 ) -> NoReturn:
-    """Be the run, in its cgroup before anything is touched; never returns into the server's loop."""
+    """Become the run: enter its cgroup before any memory is touched; never return into the server's loop."""
     code = 1
     try:
         die_with(server_pid, signal.SIGKILL)
@@ -75,8 +75,8 @@ def _become(
         for number, descriptor in enumerate(descriptors):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        # Memory shared with the server is charged to the run when it is written, as every object is whose references
-        # are counted. The collector visits them all, so that this growth comes before the limit and not after.
+        # Memory shared with the server is charged to the run when it is written, and counting references writes every
+        # object. The collector visits them all now, so that memory grows before the limit is set, not after.
         gc.collect()
         code = run(request["arguments"])
     except SystemExit as end:
@@ -90,11 +90,11 @@ def _become(
 
 
 def _report(pid: int, control: socket.socket, watch: int) -> None:
-    """Tell a run's exit code, negative for a signal as subprocess has it."""
+    """Send a run's exit code, negative for a signal as in subprocess."""
     _, status = os.waitpid(pid, 0)
     os.close(watch)
     with control:
         try:
             control.sendall(json.dumps({"exit": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
-        except OSError:  # nobody waits for it
+        except OSError:  # the harness has gone
             return

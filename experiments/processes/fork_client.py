@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from dualblade.config.run import Source
+from dualblade.config.run import WorkloadSource
 from dualblade.linux.files import last_line
 from experiments.errors import MachineError
 from experiments.processes.channel import Channel
@@ -60,7 +60,7 @@ class ForkedProcess:
 
 
 @contextlib.contextmanager
-def fork_server(folder: Path, source: Source, deadline_s: float) -> Iterator[Launch]:
+def fork_server(folder: Path, source: WorkloadSource, deadline_s: float) -> Iterator[Launch]:
     """A server that is ready; its log lies in `folder`. What only runs of another source import is left to them.
 
     Raises:

@@ -79,7 +79,7 @@ def _sizes(shape: LayerShape | None) -> tuple[int, int, int] | None:
 
 def test_layers_whose_tensors_others_use_are_marked() -> None:
     layers = model_layers(CONFIGS["gemma4, head size by layer and borrowed layers"])
-    assert [(layer.shape is not None, layer.lent) for layer in layers] == [
+    assert [(layer.shape is not None, layer.shared) for layer in layers] == [
         (True, True),
         (True, True),
         (False, False),

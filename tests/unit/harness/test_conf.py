@@ -16,7 +16,7 @@ from analysis.figures.registry import FIGURES
 from dualblade.config.device import DeviceConfig
 from dualblade.config.run import ModelConfig, VariantConfig, WorkloadConfig
 from dualblade.config.storage import StorageConfig
-from dualblade.model.records import load_task
+from dualblade.model.questions import load_task
 from dualblade.units import GB, GIB
 from experiments.points.any_point import AnyPoint, from_config
 from experiments.points.point import Point
@@ -125,7 +125,7 @@ def test_the_ten_wrangling_tasks_have_the_papers_lengths() -> None:
     assert {name: (w.prompt_tokens, w.generated_tokens) for name, w in workloads.items()} == WRANGLING
 
 
-def test_records_are_asked_about_at_the_published_lengths_with_the_papers_share_of_page_cache() -> None:
+def test_questions_are_asked_about_at_the_published_lengths_with_the_papers_share_of_page_cache() -> None:
     names = [name for name in choices("workload") if name.startswith("records_") and not name.endswith("_sample")]
     assert len(names) == 8
     for name in names:
@@ -138,7 +138,7 @@ def test_records_are_asked_about_at_the_published_lengths_with_the_papers_share_
         assert workload.records.path.startswith("elsewhere/")
 
 
-def test_records_are_the_same_wherever_they_lie() -> None:
+def test_questions_are_the_same_wherever_they_lie() -> None:
     hashes = {point("workload=records_em_beer", f"records_dir={place}").config_hash for place in ("here", "/there")}
     assert len(hashes) == 1
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from dualblade.config.run import RecordsConfig
-from dualblade.model.records import load_task
+from dualblade.model.questions import load_task
 
 FOLDER = Path(os.environ.get("DUALBLADE_RECORDS_DIR", "records"))
 PAIRS = sorted(path.parent for path in FOLDER.glob("em/*/test.txt"))

@@ -26,7 +26,7 @@ _CLEAN_COLUMNS = {"tid", "attribute", "correct_val"}
 
 @dataclass(frozen=True)
 class Question:
-    """One record, or pair of records, as a model gets to see it, and the right answer."""
+    """One record or pair of records, as the model reads it, and the right answer."""
 
     text: str
     answer: str
@@ -42,7 +42,7 @@ class Task:
 
 
 def load_task(records: RecordsConfig, n_questions: int) -> Task:
-    """Choose a batch of questions, half with each answer as far as there are so many, and examples from other records.
+    """Choose a batch of questions, if possible half with each answer, and examples from other records.
 
     Raises:
         ConfigurationError: the files are not there, are of another format, or hold fewer records.
@@ -63,7 +63,7 @@ def load_task(records: RecordsConfig, n_questions: int) -> Task:
 
 
 def _balanced(pool: list[Question], seed: int) -> list[Question]:
-    """The pool in random order, the two answers in turn for as long as there are both."""
+    """Return the pool in random order, with the two answers in turn as long as both are left."""
     groups: dict[str, list[Question]] = {}
     for question in random.Random(seed).sample(pool, len(pool)):
         groups.setdefault(question.answer, []).append(question)
@@ -84,13 +84,13 @@ def _read_pairs(path: Path) -> Iterator[Question]:
 
 
 def _record(text: str) -> str:
-    """`COL name VAL value ...` as `name: value, ...`; values that are missing are left out."""
+    """`COL name VAL value ...` as `name: value, ...`; missing values are left out."""
     fields = ((name.replace("_", " "), value.strip()) for name, value in _FIELD.findall(f"{text} "))
     return ", ".join(f"{name}: {value}" for name, value in fields if value)
 
 
 def _read_cells(folder: Path) -> list[tuple[int, Question]]:
-    """Every cell that holds something, with its row; the answer is yes where it is wrong."""
+    """Read every cell that is not empty, with its row; the answer is yes where the value is wrong."""
     dirty_path, clean_path = _tables(folder)
     rows = list(_rows(dirty_path))
     cells = []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dualblade.config.run import RecordsConfig
 from dualblade.errors import ConfigurationError
-from dualblade.model.records import load_task
+from dualblade.model.questions import load_task
 from experiments.points.sweep import CONF
 
 PAIR = "COL title VAL a tall tale COL year VAL \tCOL title VAL tall tale , a COL year VAL 1999 \t{}\n"
