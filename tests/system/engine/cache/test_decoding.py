@@ -167,5 +167,5 @@ def test_attention_reads_the_slot_itself(make_cache: MakeCache) -> None:
         new = torch.rand(2, 2, 1, 8)
         shown = {tensor.untyped_storage().data_ptr() for tensor in kv.update(new, new, 0)}
         assert kv.store is not None
-        slots = [{memory.data_ptr() for memory in slot.memory} for slot in kv.store._slots]
+        slots = [{buffer.data.data_ptr() for buffer in slot.buffers} for slot in kv.store._slots]
         assert shown in slots
