@@ -33,7 +33,10 @@ CGROUP_V2 = Path("/sys/fs/cgroup")
 MakeCgroup = Callable[[int, "Path | None"], Path]
 
 # Folders whose tests share one guest, or this machine's disks, page cache and cgroups: one worker runs each group.
+# Two files boot guests of their own, and are a group each.
 GROUPS = {
+    "tests/system/guest/test_nvme_polling.py": "polling guest",
+    "tests/system/guest/test_unprivileged.py": "unprivileged guest",
     "tests/system/guest/": "guest",
     "tests/system/engine/": "machine",
     "tests/system/harness/": "machine",
