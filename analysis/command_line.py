@@ -14,9 +14,8 @@ from analysis.results.archive import archives
 from analysis.results.documents import ResultsError
 from analysis.results.load import DEFAULT_RESULTS, find_runs
 from dualblade.errors import DualBladeError
-from traces.errors import TraceError
 
-EXPECTED_ERRORS = (DualBladeError, TraceError, OSError)  # a user can correct their cause
+EXPECTED_ERRORS = (DualBladeError, OSError)  # a user can correct their cause
 MAX_SENTENCES = 8
 PACKAGE = Path(__file__).parent
 

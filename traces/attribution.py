@@ -1,4 +1,4 @@
-"""Attributes device commands to tensors by where they lie, and to phases and iterations by what the engine did when.
+"""Attribute device commands to tensors by their address, and to phases and iterations by the time of operations.
 
 Sources: extents.json (the tensors' bytes on the device) and kv_io.parquet (the engine's operations) of the same run.
 A command belongs to the tensor that holds its first byte. Its cause is
@@ -7,8 +7,8 @@ A command belongs to the tensor that holds its first byte. Its cause is
   when the command was issued; operations on one tensor follow each other;
 - for a write through the page cache: the operation that wrote the row of the first byte, since the kernel writes dirty
   pages back long after;
-- for a command by the direct path after the last operation's end: none, since nobody asked for it. So the engine looks
-  whether its blocks are deallocated.
+- for a command by the direct path after the end of the last operation: none. With such reads the engine checks that its
+  blocks are deallocated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dualblade.run.run_files import RunFile
+from traces.commands import READ, WRITE, Array, Int
 from traces.errors import TraceError
-from traces.events import READ, WRITE, Int
-from traces.pairing import Commands
-from traces.text_columns import names
 
 FILES = (RunFile.EXTENTS, RunFile.KV_IO)
 EXTENTS_SCHEMA = 1
@@ -37,7 +35,7 @@ _SHIFT = 52  # of the tensor's number above a time or a row: 52 bits of ns are 5
 
 @dataclass(frozen=True)
 class Tensors:
-    """The tensors of a run by number, and their pieces by device, each sorted by the device's bytes."""
+    """The tensors of a run by number, and their pieces by device, sorted by their place on the device."""
 
     layer: Int
     kind: list[str]
@@ -73,7 +71,7 @@ class Tensors:
         )
 
     def locate(self, device: str, offset_bytes: Int) -> tuple[Int, Int]:
-        """Number of the tensor that holds each byte of a device, and the byte of the tensor; -1 none."""
+        """Return the number of the tensor that holds each byte of a device, and the byte within the tensor; -1 none."""
         pieces = self.pieces.get(device)
         if pieces is None:
             nowhere = np.full(len(offset_bytes), -1, np.int64)
@@ -95,13 +93,13 @@ class Operations:
 
     @classmethod
     def of(cls, log: dict[str, npt.NDArray[Any]], chosen: npt.NDArray[np.bool_], order: str) -> Operations:
-        """Those of the log that are chosen."""
+        """Return the chosen operations of the log."""
         key = (log["tensor"][chosen] << _SHIFT) | log[order][chosen]
         sorting = np.argsort(key, kind="stable")
         return cls(key[sorting], *(log[name][chosen][sorting] for name in ("tensor", "phase", "iteration")))
 
     def latest(self, tensor: Int, value: Int) -> tuple[Int, Int]:
-        """Phase and iteration of the tensor's last operation whose order is at most `value`; 0 and -1 for none."""
+        """Return phase and iteration of the tensor's last operation with an order of at most `value`; 0, -1 if none."""
         if not len(self.key):
             return np.zeros(len(tensor), np.int64), np.full(len(tensor), -1, np.int64)
         place = np.searchsorted(self.key, (tensor << _SHIFT) | value, side="right") - 1
@@ -126,21 +124,21 @@ class RunAttribution:
         self._direct_writes = Operations.of(log, ~reads & ~cached, "storage_start_ns")
         self._cached_writes = Operations.of(log, ~reads & cached, "first_row")
 
-    def columns(self, commands: Commands, device_names: list[str]) -> dict[str, pa.Array]:
-        """The schema's columns from `layer` on."""
-        issues, tensors = commands.issues, self._tensors
-        tensor, tensor_byte = (np.full(len(issues), -1, np.int64) for _ in range(2))
+    def columns(self, commands: Array, device_names: list[str]) -> dict[str, pa.Array]:
+        """Return the schema's columns from `layer` on."""
+        tensors, device, offset_bytes = self._tensors, commands["device"], commands["offset_bytes"]
+        tensor, tensor_byte = (np.full(len(commands), -1, np.int64) for _ in range(2))
         for index, name in enumerate(device_names):
-            here = (issues.device == index) & (issues.offset_bytes >= 0)
-            tensor[here], tensor_byte[here] = tensors.locate(name, issues.offset_bytes[here])
-        phase, iteration = self._cause(tensor, tensor_byte, issues.op, issues.ns)
+            here = (device == index) & (offset_bytes >= 0)
+            tensor[here], tensor_byte[here] = tensors.locate(name, offset_bytes[here])
+        phase, iteration = self._cause(tensor, tensor_byte, commands["op"], commands["issue_ns"])
         kinds, paths = ["", *dict.fromkeys(tensors.kind)], ["", *dict.fromkeys(tensors.path)]
         return {
             "layer": pa.array(np.append(tensors.layer, -1)[tensor]),
-            "kind": names(_codes(tensors.kind, kinds)[tensor], kinds),
-            "path": names(_codes(tensors.path, paths)[tensor], paths),
+            "kind": text_column(_codes(tensors.kind, kinds)[tensor], kinds),
+            "path": text_column(_codes(tensors.path, paths)[tensor], paths),
             "tensor_offset_bytes": pa.array(tensor_byte),
-            "phase": names(phase, list(PHASES)),
+            "phase": text_column(phase, list(PHASES)),
             "iteration": pa.array(iteration),
         }
 
@@ -159,7 +157,7 @@ class RunAttribution:
 
 
 def _read_log(path: Path, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
-    """The columns of kv_io.parquet that are needed, as numbers; `row_bytes` is by tensor."""
+    """Return the needed columns of kv_io.parquet as numbers; `row_bytes` has one value per tensor."""
     numbers = ["iteration", "first_row", "rows", "bytes", "storage_start_ns", "storage_end_ns"]
     wanted = [*numbers, "phase", "layer", "kind", "op", "path"]
     try:
@@ -179,5 +177,10 @@ def _read_log(path: Path, tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
 
 
 def _codes(values: list[str], known: list[str]) -> Int:
-    """Index of each value; one more at the end, so that -1 finds the empty text."""
+    """Return the index of each value, and one more at the end, so that -1 finds the empty text."""
     return np.array([known.index(value) for value in values] + [0], np.int64)
+
+
+def text_column(codes: npt.NDArray[Any], values: list[str]) -> pa.DictionaryArray:
+    """Return a text column of the schema: indices into a few values."""
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))

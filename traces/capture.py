@@ -1,7 +1,7 @@
-"""Runs a bpftrace script beside a workload: ready before the workload starts, ended cleanly, its text in a file.
+"""Run a bpftrace script beside a workload and keep its text. The tracer is ready before the workload starts.
 
-Needs root. The tracer sees tracefs in a mount namespace of its own where the machine has not mounted it, so that there
-is nothing to undo; the kernel removes its probes with the process, however that ends.
+It needs root. If the machine has not mounted tracefs, the tracer mounts it in its own mount namespace, so nothing has
+to be undone. The kernel removes the probes when the process ends, in whatever way it ends.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ RETRY_S = 0.5
 EPOLL_WAIT = ("232", "281", "22")  # epoll_wait and epoll_pwait on x86-64, epoll_pwait on arm64
 POLL_S = 0.02
 _SKIPPED = re.compile(r"^recursion_misses:\s*(\d+)$", re.MULTILINE)
-DRAIN_S = 0.3  # for what is on its way to the tracer: at SIGINT it looks only where it has been woken up for
+DRAIN_S = 0.3  # for events on their way: after SIGINT the tracer reads only buffers that woke it up
 
-# Short strings, since each print copies its strings whole, and room for all that can be in flight.
+# Short strings, because each print copies whole strings; room for all commands that can be in flight.
 SETTINGS = {"BPFTRACE_STRLEN": "32", "BPFTRACE_MAP_KEYS_MAX": "65536"}
 
 
 @dataclass
 class Tracer:
-    """A bpftrace process whose probes are in place. Seconds it took to attach them: `attach_s`."""
+    """A bpftrace process whose probes are attached; attaching took `attach_s` seconds."""
 
     process: subprocess.Popen[bytes]
     writer: subprocess.Popen[bytes]
@@ -48,7 +48,7 @@ class Tracer:
     completed: int
 
     def stop(self) -> None:
-        """End the trace: what was traced until now is printed, then the kernel's count.
+        """End the trace: the tracer prints what it has, then the kernel's count.
 
         Raises:
             TraceError: the tracer had ended before, or does not end.
@@ -56,7 +56,7 @@ class Tracer:
         if self.process.poll() is not None:
             raise TraceError(f"the tracer ended before the run did: {_last_line(self.log)}; run the point again")
         completed = completed_commands(self.disks) - self.completed
-        self.process.send_signal(signal.SIGCONT)  # the probes see it and fall silent
+        self.process.send_signal(signal.SIGCONT)  # the probes see it and print nothing more
         time.sleep(DRAIN_S)
         skipped = skipped_probes(self.process.pid)
         self._interrupt()
@@ -65,7 +65,7 @@ class Tracer:
             raw.write(b"#completed %d\n#skipped %d\n" % (completed, skipped))
 
     def _interrupt(self) -> None:
-        """SIGINT until it is noticed: bpftrace misses one that comes between two waits for events."""
+        """Send SIGINT until bpftrace ends: it misses a signal that comes between two waits for events."""
         deadline = time.monotonic() + STOP_TIMEOUT_S
         self.process.send_signal(signal.SIGINT)
         while time.monotonic() < deadline:
@@ -89,12 +89,11 @@ def tracing(
     attach_timeout_s: float = 60.0,
     prefix: Sequence[str] = (),
 ) -> Iterator[Tracer]:
-    """A tracer that is ready, writing to `raw`; gone when the block is left, however it is left.
+    """Yield a tracer that is ready and writes to `raw`; it is killed when the block is left.
 
-    `script` names a file of this package without its ending, `arguments` are its positional parameters, and `prefix`
-    is put before the command, to have it die with its parent, say. `disks` are those traced, by name: their own
-    statistics are held against the trace. What bpftrace complains about goes to `log`.
-    `buffer_pages` is per CPU.
+    `script` names a file of scripts/ without its ending, and `arguments` are its positional parameters. `prefix` is put
+    before the command, for example to end it with its parent. `disks` names the traced disks, whose own statistics are
+    compared with the trace. Messages of bpftrace go to `log`. `buffer_pages` is per CPU.
 
     Raises:
         TraceError: it cannot be started here, or is not ready in time.
@@ -102,7 +101,7 @@ def tracing(
     check_available()
     start = time.monotonic()
     with open(raw, "wb") as out, open(log, "wb") as err:
-        out.write(header(script, devices.describe()))
+        out.write(header(script, devices.read_devices()))
         out.flush()
         process = subprocess.Popen(
             [*prefix, *_in_tracefs(), "bpftrace", "-B", "full", str(SCRIPTS / f"{script}.bt"), *map(str, arguments)],
@@ -110,9 +109,9 @@ def tracing(
             stdout=subprocess.PIPE,
             stderr=err,
             env={**os.environ, **SETTINGS, "BPFTRACE_PERF_RB_PAGES": str(buffer_pages)},
-            start_new_session=True,  # Ctrl-C is for the harness, which ends the tracer itself
+            start_new_session=True,  # Ctrl-C reaches only the harness, which ends the tracer
         )
-        # Through a pipe, since libc's buffer has the size that the file likes: 4 KiB for a pipe, 1 MiB for some files.
+        # Through a pipe: libc takes its buffer's size from the file: 4 KiB for a pipe, 1 MiB for some files.
         writer = subprocess.Popen(["cat"], stdin=process.stdout, stdout=out, start_new_session=True)
     assert process.stdout is not None
     process.stdout.close()
@@ -126,26 +125,26 @@ def tracing(
 
 
 def completed_commands(disks: Sequence[str]) -> int:
-    """Reads, writes and discards that disks have completed so far (Linux, Documentation/block/stat.rst).
+    """Return the reads, writes and discards that disks have completed (Linux, Documentation/block/stat.rst).
 
-    NVMe passthrough is not counted there before Linux 6.13.
+    Before Linux 6.13 they do not include NVMe passthrough.
     """
     statistics = [(Path("/sys/block") / disk / "stat").read_text().split() for disk in disks]
     return sum(int(numbers[field]) for numbers in statistics for field in (0, 4, 11))
 
 
 def skipped_probes(pid: int) -> int:
-    """Times that the kernel skipped a probe of this process, since one ran on the CPU already.
+    """Return how often the kernel skipped a probe of this process because another one ran on the same CPU.
 
-    In the fdinfo of each BPF program (Linux, kernel/bpf/syscall.c: bpf_prog_show_fdinfo): those of functions from
-    Linux 5.12 on, those of tracepoints from 6.7 on.
+    The fdinfo of each BPF program has it (Linux, kernel/bpf/syscall.c: bpf_prog_show_fdinfo): for probes of functions
+    since Linux 5.12, for tracepoints since 6.7.
     """
     said = "".join(path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir())
     return sum(int(times) for times in _SKIPPED.findall(said))
 
 
 def check_available() -> None:
-    """Raise, with the cure, where no trace can be taken."""
+    """Raise a TraceError with the cure if no trace can be taken here."""
     if shutil.which("bpftrace") is None:
         raise TraceError("a trace needs bpftrace, which is not installed; install it, or set trace=none")
     if os.geteuid() != 0:
@@ -153,7 +152,7 @@ def check_available() -> None:
 
 
 def _in_tracefs() -> list[str]:
-    """The prefix that gives a command tracefs, if it is not mounted."""
+    """Return the prefix that mounts tracefs for a command, if it is not mounted."""
     if (TRACEFS / "events").exists():
         return []
     mount = f'mount -t tracefs none {TRACEFS} && exec "$@"'
@@ -176,14 +175,14 @@ def _is_ready(raw: Path) -> bool:
 
 
 def _waits_for_events(pid: int) -> bool:
-    """Whether a process sleeps in epoll_wait."""
+    """Return whether a process sleeps in epoll_wait."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/syscall").read_text().split()[0] in EPOLL_WAIT
     return False
 
 
 def _last_line(path: Path) -> str:
-    """What bpftrace complained about last, without the picture of the place; RLIMIT_MEMLOCK, harmless, comes first."""
+    """Return the last error of bpftrace, else its last line. Its first line, on RLIMIT_MEMLOCK, is harmless."""
     lines = path.read_text(errors="replace").strip().splitlines()
     complaints = [line for line in lines if "ERROR" in line]
     return (complaints or lines or ["it says nothing"])[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dualblade.errors import DualBladeError
 
-class TraceError(Exception):
-    """A trace cannot be taken, read or used; the message gives the cause, the value and the cure."""
+
+class TraceError(DualBladeError):
+    """A trace cannot be taken, read or used."""

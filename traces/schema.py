@@ -1,7 +1,7 @@
-"""device_io.parquet: one row for each command that a device was given; its columns, units and version.
+"""device_io.parquet: one row for each command that a device got; its columns, units and version.
 
-Whatever the source was, the columns are the same, so that a figure drawn from a trace of ours can be drawn from a
-trace that somebody else took. Text columns are dictionaries; what a source cannot tell is -1, or "" in text.
+The columns are the same for every source, so a figure of our traces can be drawn from a trace of another tool. Text
+columns are dictionaries. A value that the source does not have is -1, or "" in text.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind, _ in CO
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Where a trace comes from and whether it is whole.
+    """The source of a trace, and whether the trace is whole.
 
-    `valid` is False, with a `reason`, when events were lost: figures and claims must not use it then. `counted_events`
-    is what the kernel counted, None where the source has no such account; `missed_commands` those that the disks' own
-    statistics count and the trace does not have, `skipped_probes` how often the kernel says that it skipped a probe.
+    `valid` is False, with a `reason`, if events were lost; figures and claims must not use the trace then.
+    `counted_events` is the kernel's count, None if the source has none. `missed_commands` are in the disks' own
+    statistics and not in the trace. `skipped_probes` is how often the kernel skipped a probe.
     """
 
     source: str
@@ -74,17 +74,17 @@ class TraceInfo:
     devices: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it goes into environment.json and into the file's own metadata."""
+        """Return the content for environment.json and for the metadata of the file."""
         return {"version": VERSION, **dataclasses.asdict(self)}
 
 
 def with_info(info: TraceInfo) -> pa.Schema:
-    """The schema of a file that holds `info` as its metadata."""
+    """Return the schema of a file that holds `info` as its metadata."""
     return SCHEMA.with_metadata({METADATA_KEY: json.dumps(info.as_dict()).encode()})
 
 
 def read(path: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, TraceInfo]:
-    """A trace in the order of issue, or some columns of it, and what is known about it.
+    """Return a trace in the order of issue, or some of its columns, and what is known about it.
 
     Raises:
         TraceError: the file is missing, damaged, or of another version.
@@ -99,7 +99,7 @@ def read(path: Path, columns: Sequence[str] | None = None) -> tuple[pa.Table, Tr
 
 
 def read_info(path: Path) -> TraceInfo:
-    """What a trace's file says about itself, without reading its rows; see `read`."""
+    """Return what the metadata of a trace's file says, without reading its rows; raises as `read` does."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         content = json.loads(metadata[METADATA_KEY])

@@ -1,7 +1,7 @@
-"""Raw trace text: read block by block, each line either parsed or accounted for.
+"""Raw trace text: read in blocks of lines. Each line is parsed, or counted as something else.
 
-A block is parsed in one go. Only one that holds a line which does not fit is looked at line by line: that line is
-counted, the others are parsed. So a trace costs the same whatever its length, and nothing is dropped silently.
+A block of ours is parsed in one go. If it holds a line that does not fit, its lines are looked at one by one. So the
+time for a line does not depend on the length of the trace, and no line is dropped silently.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ import pyarrow.csv as pc_csv
 from traces.errors import TraceError
 
 BLOCK_BYTES = 16 << 20
-MAX_LINE_BYTES = 1 << 16  # no line of a trace is longer; what is, is one broken line
+MAX_LINE_BYTES = 1 << 16  # no line of a trace is longer; longer text is one broken line
+MAX_EXAMPLES, EXAMPLE_BYTES = 3, 80
 
 _REQUEUES = re.compile(rb"@requeues: (\d{1,18})")
 _COMPLETED = re.compile(rb"#completed (\d{1,18})")
 _SKIPPED = re.compile(rb"#skipped (\d{1,18})")
 _IN_FLIGHT = re.compile(rb"@issued\[[\d, ]+\]: (\([\d, ]+\)|\d+)")
 _COUNTED = re.compile(rb"@events: (\d{1,18})")
-_CHATTER = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|Lost \d+ events|")
+_NO_DATA = re.compile(rb"#.*|READY|Attaching \d+ probes?\.\.\.|Lost \d+ events|")
 
 
 @dataclass
-class Account:
-    """What the lines of a trace add up to, and what those say that are no events.
+class LineCounts:
+    """Numbers about the lines of a trace.
 
-    `counted_events` is the kernel's count of the lines, `completed` the commands that the disks' own statistics count,
-    `skipped_probes` the kernel's count of probes that it did not run.
+    `printed_events` counts the lines that hold an event or a command; `counted_events` is the kernel's count of them.
+    `completed` counts the commands in the disks' own statistics, `skipped_probes` the probes that the kernel skipped.
     """
 
     printed_events: int = 0
@@ -45,8 +46,8 @@ class Account:
     broken_lines: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def note(self, line: bytes) -> None:
-        """Account for a line that is not an event."""
+    def add_other(self, line: bytes) -> None:
+        """Count a line that is not an event."""
         if match := _COUNTED.fullmatch(line):
             self.counted_events = int(match[1])
         elif match := _REQUEUES.fullmatch(line):
@@ -57,18 +58,18 @@ class Account:
             self.skipped_probes = int(match[1])
         elif _IN_FLIGHT.fullmatch(line):
             self.unmatched_issues += 1
-        elif not _CHATTER.fullmatch(line):
-            self.broken(line)
+        elif not _NO_DATA.fullmatch(line):
+            self.add_broken(line)
 
-    def broken(self, line: bytes) -> None:
-        """Count a line that cannot be read; the first few are kept to be shown."""
+    def add_broken(self, line: bytes) -> None:
+        """Count a line that cannot be read, and keep the first few as examples."""
         self.broken_lines += 1
-        if len(self.examples) < 3:
-            self.examples.append(line[:80].decode(errors="replace"))
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(line[:EXAMPLE_BYTES].decode(errors="replace"))
 
 
 def blocks(path: Path, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """The file in blocks of whole lines; the last one may lack its newline.
+    """Yield the file in blocks of whole lines; the last one may lack its newline.
 
     Raises:
         TraceError: the file cannot be read.
@@ -96,26 +97,26 @@ class LineFormat:
         self._columns = columns
         self._pattern = re.compile(pattern)
 
-    def parse(self, block: bytes, account: Account) -> pa.Table:
-        """The events of a block."""
+    def parse(self, block: bytes, counts: LineCounts) -> pa.Table:
+        """Return the lines of a block that fit, one row each; count the others."""
         if not block.isascii():
-            return self._parse_lines(block, account)
+            return self._parse_lines(block, counts)
         try:
-            lines: list[bytes] = []
-            table = self._read(block, lines)
+            others: list[bytes] = []
+            table = self._read(block, others)
         except pa.ArrowInvalid:
-            return self._parse_lines(block, account)
-        for line in lines:
-            account.note(line)
+            return self._parse_lines(block, counts)
+        for line in others:
+            counts.add_other(line)
         return table
 
-    def _parse_lines(self, block: bytes, account: Account) -> pa.Table:
+    def _parse_lines(self, block: bytes, counts: LineCounts) -> pa.Table:
         good = []
         for line in block.split(b"\n"):
             if self._pattern.fullmatch(line):
                 good.append(line)
             else:
-                account.note(line)
+                counts.add_other(line)
         return self._read(b"\n".join(good) + b"\n", [])
 
     def _read(self, block: bytes, others: list[bytes]) -> pa.Table:
@@ -126,10 +127,10 @@ class LineFormat:
             return "skip"
 
         if not block.strip():
-            return self._empty()
+            return pa.schema(self._columns).empty_table()
         return pc_csv.read_csv(
             pa.BufferReader(block),
-            # One block for one dictionary; one thread, since the lines before the first event are looked at in order.
+            # One block gives one dictionary. One thread keeps the order of the lines in `others`.
             read_options=pc_csv.ReadOptions(
                 use_threads=False, block_size=len(block) + 1, column_names=list(self._columns)
             ),
@@ -139,5 +140,19 @@ class LineFormat:
             ),
         )
 
-    def _empty(self) -> pa.Table:
-        return pa.schema(self._columns).empty_table()
+
+def matching_lines(
+    block: bytes, pattern: re.Pattern[bytes], no_data: re.Pattern[bytes], counts: LineCounts
+) -> Iterator[re.Match[bytes]]:
+    """Yield the lines of a block that fit `pattern`; count those as broken that fit neither pattern."""
+    for line in block.split(b"\n"):
+        if match := pattern.fullmatch(line):
+            yield match
+        elif not no_data.fullmatch(line):
+            counts.add_broken(line)
+
+
+def fixed_point(text: bytes, digits: int) -> int:
+    """Return a decimal number in units of 10^-digits, exactly: seconds in ns with digits=9, ms with 6."""
+    whole, _, fraction = text.partition(b".")
+    return int(whole + fraction.ljust(digits, b"0")[:digits])

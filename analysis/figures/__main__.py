@@ -23,7 +23,6 @@ from analysis.metrics import run_metrics
 from analysis.results.load import Results, load
 from analysis.selection.comparison import Selection
 from dualblade.errors import DualBladeError
-from traces.errors import TraceError
 
 NAME_CHARS = 20
 
@@ -63,7 +62,7 @@ def draw_all(selections: Mapping[str, Selection], results_dir: Path, out_dir: Pa
         try:
             with errors.catch(name):
                 draw(name, selection, out_dir)
-        except (DualBladeError, TraceError) as error:
+        except DualBladeError as error:
             print(f"{name:<{NAME_CHARS}} not drawn: {error}")
     print_some(errors.sentences())
     return int(bool(errors.by_name) or all(selection.runs.empty for selection in selections.values()))

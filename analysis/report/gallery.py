@@ -20,7 +20,6 @@ from analysis.figures.spec import FigureSpec
 from analysis.report.tables import Table, from_frame
 from analysis.results.load import Results
 from dualblade.errors import DualBladeError
-from traces.errors import TraceError
 
 CSS_PX_PER_IN = 150
 
@@ -68,7 +67,7 @@ def _exhibit(empty: Exhibit, results: Results, errors: UnexpectedErrors) -> Exhi
     try:
         with errors.catch(empty.name):
             return _drawn(empty, FIGURES[empty.name], results)
-    except (DualBladeError, TraceError) as error:
+    except DualBladeError as error:
         return replace(empty, fault=str(error))
     return replace(empty, fault=f"Not drawn because of a bug: {errors.by_name[empty.name]}")
 

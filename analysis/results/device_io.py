@@ -1,6 +1,6 @@
-"""A run's device commands beside what its engine was doing: device_io.parquet and kv_io.parquet, in one clock.
+"""Device commands of a run beside the operations of its engine: device_io.parquet and kv_io.parquet, in one clock.
 
-Only traces that are whole are given out: where events were lost, depth, busy rate and order are all wrong.
+Only whole traces are returned: if events were lost, depth, busy rate and order are wrong.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from traces import schema
 from traces.errors import TraceError
 
 KV_COLUMNS = ("phase", "iteration", "layer", "kind", "op", "path", "bytes", "storage_start_ns", "storage_end_ns")
-COLD = 1  # the decode iteration that finds the cache as prefill left it
+COLD = 1  # the decode iteration right after prefill
 
 
 class RequestKind(NamedTuple):
-    """Reads or writes of one phase, as the paper tells requests apart."""
+    """Reads or writes of one phase: the paper's kinds of requests."""
 
     phase: str
     op: str
@@ -55,11 +55,11 @@ class DeviceIO:
     info: schema.TraceInfo
 
     def commands_of(self, kind: RequestKind) -> pd.DataFrame:
-        """Commands that the operations of a kind caused."""
+        """Return the commands that operations of a kind caused."""
         return _of(self.commands, kind)
 
     def requests_of(self, kind: RequestKind) -> pd.DataFrame:
-        """Operations of a kind."""
+        """Return the operations of a kind."""
         return _of(self.requests, kind)
 
 
@@ -82,7 +82,7 @@ def load_device_io(run_dir: Path) -> DeviceIO:
 
 
 def has_device_io(run_dir: Path) -> bool:
-    """Whether a run was traced."""
+    """Return whether a run was traced."""
     return (run_dir / RunFile.DEVICE_IO).exists()
 
 

@@ -1,4 +1,4 @@
-"""One module for each text format of a trace: ours, as `scripts/*.bt` print them, and those of other tools.
+"""Text formats of traces, one module each: those of `scripts/*.bt`, and those of other tools.
 
-A format turns lines into columns. Clocks, depths and tensors are worked out in the modules above.
+A format turns lines into columns. It computes no depth and no tensor: the modules above do.
 """

@@ -1,4 +1,4 @@
-"""Reads what block_latency.bt adds up in the kernel: latency histograms by operation and size class, as JSON."""
+"""Reads the text of block_latency.bt: latency histograms by operation and size class, as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dualblade.linux.files import write_json
 from dualblade.run.run_files import RunFile
 from traces.decode import read_header
 from traces.schema import TraceInfo
-from traces.text import Account, blocks
+from traces.text import LineCounts, blocks
 
 FILE_NAME = RunFile.BLOCK_LATENCY
 VERSION = 1
@@ -30,11 +30,11 @@ def write(raw: Path, out: Path) -> TraceInfo:
         TraceError: the text cannot be read, or is of no known format.
     """
     source, _ = read_header(raw)
-    account = Account()
-    histograms = _read(raw, account)
-    counted = account.counted_events or 0
+    counts = LineCounts()
+    histograms = _read(raw, counts)
+    counted = counts.counted_events or 0
     printed = sum(bucket[2] for histogram in histograms for bucket in histogram["buckets"])
-    whole = account.counted_events is not None and counted == printed and not account.broken_lines
+    whole = counts.counted_events is not None and counted == printed and not counts.broken_lines
     reason = None if whole else f"the kernel counted {counted:,} requests and the histograms hold {printed:,}"
     info = TraceInfo(
         source=source,
@@ -42,16 +42,16 @@ def write(raw: Path, out: Path) -> TraceInfo:
         valid=whole,
         reason=reason,
         printed_events=printed,
-        counted_events=account.counted_events,
-        missed_commands=None if account.completed is None else max(0, account.completed - printed),
-        broken_lines=account.broken_lines,
+        counted_events=counts.counted_events,
+        missed_commands=None if counts.completed is None else max(0, counts.completed - printed),
+        broken_lines=counts.broken_lines,
     )
     content = {"version": VERSION, "unit": "us", "histograms": histograms, "info": info.as_dict()}
     write_json(content, out)
     return info
 
 
-def _read(raw: Path, account: Account) -> list[dict[str, Any]]:
+def _read(raw: Path, counts: LineCounts) -> list[dict[str, Any]]:
     found: dict[tuple[int, int], dict[str, Any]] = {}
     current: dict[str, Any] | None = None
     for line in (line for block in blocks(raw) for line in block.splitlines()):
@@ -64,7 +64,7 @@ def _read(raw: Path, account: Account) -> list[dict[str, Any]]:
             high = int(match[3]) * _UNITS[match[4]] if match[3] else low + 1
             current["buckets"].append([low, high, int(match[5])])
         else:
-            account.note(line)
+            counts.add_other(line)
     return list(found.values())
 
 

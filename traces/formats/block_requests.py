@@ -1,4 +1,4 @@
-"""Reads what block_requests.bt prints: requests of the block layer."""
+"""Reads the text of block_requests.bt: requests of the block layer, one whole request a line."""
 
 from __future__ import annotations
 
@@ -6,38 +6,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from traces.commands import DEALLOCATE, FLUSH, OTHER, READ, SECTOR_BYTES, WRITE, Array, whole_commands
 from traces.devices import Devices
-from traces.events import DEALLOCATE, FLUSH, OTHER, READ, SECTOR_BYTES, WRITE, Events
-from traces.text import Account, LineFormat
-from traces.whole_commands import both_events
+from traces.text import LineCounts, LineFormat
 
-_NUMBER = pa.int64()
-_NAME = pa.dictionary(pa.int32(), pa.string())
 COLUMNS = {
-    "issue_ns": _NUMBER,
-    "complete_ns": _NUMBER,
-    "dev": _NUMBER,
-    "cpu": _NUMBER,
-    "sector": _NUMBER,
-    "bytes": _NUMBER,
-    "error": _NUMBER,
-    "rwbs": _NAME,
+    **dict.fromkeys(("issue_ns", "complete_ns", "dev", "cpu", "sector", "bytes", "error"), pa.int64()),
+    "rwbs": pa.dictionary(pa.int32(), pa.string()),
 }
 PATTERN = rb"\d{1,18},\d{1,18},\d{1,10},\d{1,5},\d{1,16},\d{1,12},-?\d{1,9},[A-Z]+"
 _LINES = LineFormat(COLUMNS, PATTERN)
 
 
-def parse(block: bytes, devices: Devices, account: Account) -> Events:
-    """The events of a block of lines."""
-    return events(_LINES.parse(block, account), devices, account)
+def parse(block: bytes, devices: Devices, counts: LineCounts) -> Array:
+    """Return the commands of a block of lines."""
+    return commands(_LINES.parse(block, counts), devices, counts)
 
 
-def events(table: pa.Table, devices: Devices, account: Account) -> Events:
-    """The events of parsed lines, which may have more columns."""
-    device = devices.indices(table["dev"].to_numpy())
-    op = by_rwbs(table["rwbs"])
-    return both_events(
-        account,
+def commands(table: pa.Table, devices: Devices, counts: LineCounts) -> Array:
+    """Return the commands of parsed lines, which may have more columns."""
+    device = devices.by_dev(table["dev"].to_numpy())
+    op = operations(table["rwbs"])
+    return whole_commands(
+        counts,
         issue_ns=table["issue_ns"].to_numpy(),
         complete_ns=table["complete_ns"].to_numpy(),
         device=device,
@@ -49,25 +40,21 @@ def events(table: pa.Table, devices: Devices, account: Account) -> Events:
     )
 
 
-def by_name(column: pa.ChunkedArray, numbers: dict[str, int], unknown: int) -> npt.NDArray[np.int8]:
-    """Numbers for the names in a dictionary column."""
-    names = column.combine_chunks()
-    if not len(names):
+def operations(rwbs: pa.ChunkedArray) -> npt.NDArray[np.int8]:
+    """Return the operations that a column of the block layer's letters means."""
+    letters = rwbs.combine_chunks()
+    if not len(letters):
         return np.zeros(0, np.int8)
-    table = np.array([numbers.get(name, unknown) for name in names.dictionary.to_pylist()] or [unknown], np.int8)
-    places: npt.NDArray[np.int32] = names.indices.to_numpy()
-    return table[places]
-
-
-def by_rwbs(column: pa.ChunkedArray) -> npt.NDArray[np.int8]:
-    """Operations for the block layer's letters (Linux, kernel/trace/blktrace.c, blk_fill_rwbs)."""
-    names = column.combine_chunks()
-    known = names.dictionary.to_pylist() if len(names) else []
-    return by_name(column, {name: operation(name) for name in known}, OTHER)
+    meanings = np.array([operation(value) for value in letters.dictionary.to_pylist()], np.int8)
+    places: npt.NDArray[np.int32] = letters.indices.to_numpy()
+    return meanings[places]
 
 
 def operation(rwbs: str) -> int:
-    """The operation that letters such as RA, WFS or FF mean: a first F before another operation is a preflush."""
+    """Return the operation that letters such as RA, WFS or FF mean (Linux, kernel/trace/blktrace.c, blk_fill_rwbs).
+
+    A first F before another operation is a preflush.
+    """
     rwbs = rwbs.strip()
     letters = rwbs[1:] if rwbs[:1] == "F" and rwbs[1:2] in tuple("RWDF") else rwbs
     return {"R": READ, "W": WRITE, "D": DEALLOCATE, "F": FLUSH}.get(letters[:1], OTHER)

@@ -1,30 +1,17 @@
-"""Reads what nvme_commands.bt prints: commands to NVMe controllers, by block layer or by passthrough alike."""
+"""Reads the text of nvme_commands.bt: NVMe commands, by block layer or by passthrough, one whole command a line."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from traces.commands import DEALLOCATE, FLUSH, OTHER, READ, WRITE, Array, whole_commands
 from traces.devices import Devices
-from traces.events import DEALLOCATE, FLUSH, OTHER, READ, WRITE, Events
-from traces.text import Account, LineFormat
-from traces.whole_commands import both_events
+from traces.text import LineCounts, LineFormat
 
-_NUMBER = pa.int64()
-_NAME = pa.dictionary(pa.int32(), pa.string())
+_NUMBERS = ("issue_ns", "complete_ns", "ctrl", "queue", "cid", "opcode", "slba", "nlb", "status")
 _LINES = LineFormat(
-    {
-        "issue_ns": _NUMBER,
-        "complete_ns": _NUMBER,
-        "ctrl": _NUMBER,
-        "queue": _NUMBER,
-        "cid": _NUMBER,
-        "opcode": _NUMBER,
-        "slba": _NUMBER,
-        "nlb": _NUMBER,
-        "status": _NUMBER,
-        "disk": _NAME,
-    },
+    {**dict.fromkeys(_NUMBERS, pa.int64()), "disk": pa.dictionary(pa.int32(), pa.string())},
     rb"\d{1,18},\d{1,18},\d{1,5},\d{1,5},\d{1,5},\d{1,3},\d{1,15},\d{1,5},\d{1,5},\w*",
 )
 
@@ -32,18 +19,18 @@ _LINES = LineFormat(
 _OPCODES = {0x00: FLUSH, 0x01: WRITE, 0x02: READ, 0x09: DEALLOCATE}
 
 
-def parse(block: bytes, devices: Devices, account: Account) -> Events:
-    """The events of a block of lines. The ranges of a deallocate are in its data, which the trace does not have."""
-    table = _LINES.parse(block, account)
-    device = devices.named(table["disk"].combine_chunks())
+def parse(block: bytes, devices: Devices, counts: LineCounts) -> Array:
+    """Return the commands of a block of lines. The trace does not have the ranges of a deallocate: they are data."""
+    table = _LINES.parse(block, counts)
+    device = devices.by_name(table["disk"].combine_chunks())
     opcode = table["opcode"].to_numpy()
     op = np.full(len(table), OTHER, np.int8)
     for number, meaning in _OPCODES.items():
         op[opcode == number] = meaning
     moves = (op == READ) | (op == WRITE)
     lba_bytes = devices.lba_bytes(device)
-    return both_events(
-        account,
+    return whole_commands(
+        counts,
         issue_ns=table["issue_ns"].to_numpy(),
         complete_ns=table["complete_ns"].to_numpy(),
         device=device,

@@ -1,4 +1,4 @@
-"""Reads what page_cache.bt prints: what the page cache did in each tenth of a second, as page_cache.parquet."""
+"""Reads the text of page_cache.bt: activity of the page cache in each tenth of a second, as page_cache.parquet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dualblade.linux.files import replacing
 from dualblade.run.run_files import RunFile
 from traces.decode import MONOTONIC, read_header
 from traces.schema import TraceInfo
-from traces.text import Account, blocks
+from traces.text import LineCounts, blocks
 
 FILE_NAME = RunFile.PAGE_CACHE
 COUNTS = ("added", "deleted", "written", "reclaims", "reclaim_ns", "reclaim_throttles", "writer_throttles")
@@ -29,22 +29,22 @@ def write(raw: Path, out: Path) -> TraceInfo:
         TraceError: the text cannot be read, or is of no known format.
     """
     source, _ = read_header(raw)
-    account = Account()
-    rows = _read(raw, account)
+    counts = LineCounts()
+    rows = _read(raw, counts)
     with replacing(out) as partial:
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), partial)
-    valid = bool(rows) and not account.broken_lines
+    valid = bool(rows) and not counts.broken_lines
     return TraceInfo(
         source=source,
         clock=MONOTONIC,
         valid=valid,
-        reason=None if valid else f"{len(rows)} intervals, and {account.broken_lines:,} lines could not be read",
+        reason=None if valid else f"{len(rows)} intervals, and {counts.broken_lines:,} lines could not be read",
         printed_events=len(rows),
-        broken_lines=account.broken_lines,
+        broken_lines=counts.broken_lines,
     )
 
 
-def _read(raw: Path, account: Account) -> list[dict[str, int]]:
+def _read(raw: Path, counts: LineCounts) -> list[dict[str, int]]:
     rows: list[dict[str, int]] = []
     for line in (line for block in blocks(raw) for line in block.splitlines()):
         if match := _TIME.fullmatch(line):
@@ -52,5 +52,5 @@ def _read(raw: Path, account: Account) -> list[dict[str, int]]:
         elif (match := _COUNT.fullmatch(line)) and rows:
             rows[-1][match[1].decode()] = int(match[2])
         else:
-            account.note(line)
+            counts.add_other(line)
     return rows
