@@ -19,7 +19,7 @@ from types import FrameType
 
 from bench import baseline, direct, native, overlap
 from bench.results import Results
-from bench.trial import session
+from bench.session import session
 from dualblade.config.storage import StorageConfig
 from dualblade.errors import DualBladeError
 from experiments.guest import virtual_machine

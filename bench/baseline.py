@@ -7,10 +7,12 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench import peer_package, trial
+from bench import peer_package
 from bench.comparison import Comparison, Pair
+from bench.session import Bench
 from experiments.points.point import Point
 from experiments.points.sweep import compose_points
+from experiments.processes.engine import execute
 
 PEER = "bench.flexllmgen"
 
@@ -20,16 +22,15 @@ RATIOS = (0.4, 0.6, 0.8, 1.3)
 ITERATIONS = 5
 
 
-def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> dict[str, Any]:
+def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
     """Every budget in every round, ours and theirs one after the other."""
-    theirs = functools.partial(trial.run, module=PEER, bench=bench, python_path=peer_package.installed())
-    ours = functools.partial(trial.run, module=trial.ENGINE, bench=bench)
+    peer = functools.partial(execute, module=PEER, folders=[peer_package.installed()])
     points = _points()
     runs: list[tuple[str, _Run, _Run]] = []
     for number in range(1, pairs + 1):
         for ratio, point in points.items():
             case = f"budget {ratio:g} of the working set"
-            runs.append((case, _Run(ours(point)), _Run(theirs(point))))
+            runs.append((case, _Run(bench.run(point)), _Run(bench.run(point, peer))))
             report(f"pair {number}/{pairs}, {case}: ours {runs[-1][1]}; FlexLLMGen {runs[-1][2]}")
     return {"comparisons": _comparisons(runs), "hit_rates": _hit_rates(runs), "packages": peer_package.REQUIREMENTS}
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bench import fio, trial
+from bench import fio
 from bench.comparison import Comparison, Pair
+from bench.session import Bench
 from bench.transfer import DirectTransfer
 from dualblade.paths.ring import Op
 from experiments.machine import huge_pages
@@ -25,7 +26,7 @@ ITERATIONS = 6
 PASSES = 3  # over the working set, so that a transfer takes about a second
 
 
-def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> dict[str, Any]:
+def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
     """`pairs` rounds of write, read and decode loop, each with fio's turns beside it."""
     fio_version = fio.version()
     point = _point()
@@ -64,7 +65,7 @@ class _Round:
 
 
 def _round(
-    point: Point, transfer: DirectTransfer, one: fio.Load, many: fio.Load, granted: bool, bench: trial.Bench
+    point: Point, transfer: DirectTransfer, one: fio.Load, many: fio.Load, granted: bool, bench: Bench
 ) -> _Round:
     def theirs(load: fio.Load, op: Op) -> float:
         return fio.rate_gb_per_s(load, op, transfer.file, huge_pages=granted)
@@ -74,7 +75,7 @@ def _round(
         fio_write=theirs(one, "write"),
         read=transfer.rate_gb_per_s("read", PASSES),
         fio_read=theirs(one, "read"),
-        loop=_loop_gb_per_s(trial.run(point, trial.ENGINE, bench)),
+        loop=_loop_gb_per_s(bench.run(point)),
         fio_read_many=theirs(many, "read"),
     )
 

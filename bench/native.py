@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import fio, trial
+from bench import fio
 from bench.comparison import Comparison, Pair
+from bench.session import Bench
 from experiments.errors import RunError
 from experiments.guest import virtual_machine
 from experiments.guest.emulated_ssd import EmulatedSsd
@@ -29,7 +30,7 @@ OPS = ("read", "write")
 DEPTHS = (1, 8, 32)
 
 
-def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> dict[str, Any]:
+def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
     """`pairs` rounds of reads and writes at every depth, ours and fio's one after the other."""
     fio_version = fio.version()
     with virtual_machine.running(HARDWARE, bench.journal) as machine:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from analysis.metrics.overlap_model import limit_s
-from bench import trial
 from bench.comparison import Comparison, Pair
+from bench.session import Bench
 from experiments.machine import storage_rate
 from experiments.points.point import Point
 from experiments.points.sweep import compose_points
@@ -28,7 +28,7 @@ SHARED = (
 )
 
 
-def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> dict[str, Any]:
+def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
     """`pairs` runs of each kind, each beside the limit for the bytes that it read."""
 
     def repeat(name: str, what: str, pair: Callable[[], Pair]) -> Comparison:
@@ -49,22 +49,22 @@ def measure(pairs: int, bench: trial.Bench, report: Callable[[str], None]) -> di
     return {"comparisons": comparisons, "packages": []}
 
 
-def _paced(bench: trial.Bench) -> Pair:
+def _paced(bench: Bench) -> Pair:
     rates = [f"storage.pace.{name}={STORAGE_GB_PER_S}" for name in ("read_gb_per_s", "write_gb_per_s")]
     point = _point("storage=paced", "device=paced", *rates, f"device.pace.gb_per_s={LINK_GB_PER_S}")
-    return _pair(trial.run(point, trial.ENGINE, bench), STORAGE_GB_PER_S, LINK_GB_PER_S)
+    return _pair(bench.run(point), STORAGE_GB_PER_S, LINK_GB_PER_S)
 
 
-def _on_disk(ratio: float, bench: trial.Bench) -> Pair:
+def _on_disk(ratio: float, bench: Bench) -> Pair:
     """S is the mean of the rates before and after the run, since a disk that is shared does not keep one."""
     link = ("device=paced_ratio", f"device.pace.storage_ratio={ratio}", f"storage.directory={bench.folder}")
     before = _disk_gb_per_s(_point(*link), bench)
-    result = trial.run(_point(*link, f"device.pace.storage_gb_per_s={before}"), trial.ENGINE, bench)
+    result = bench.run(_point(*link, f"device.pace.storage_gb_per_s={before}"))
     after = _disk_gb_per_s(_point(*link), bench)
     return _pair(result, statistics.mean((before, after)), ratio * before)
 
 
-def _disk_gb_per_s(point: Point, bench: trial.Bench) -> float:
+def _disk_gb_per_s(point: Point, bench: Bench) -> float:
     return storage_rate.measure(point.run.storage, point.run.device.copy_threads, bench.journal).read_gb_per_s
 
 

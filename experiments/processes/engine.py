@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -38,14 +38,16 @@ class Process(Protocol):
 Launch = Callable[[list[str], "Path | None", IO[bytes]], Process]
 
 
-def execute(arguments: list[str], procs: Path | None, log: IO[bytes]) -> Process:
-    """Start `python -m dualblade ARGUMENTS` inside the cgroup of `procs`."""
+def execute(
+    arguments: list[str], procs: Path | None, log: IO[bytes], *, module: str = "dualblade", folders: Sequence[Path] = ()
+) -> Process:
+    """Start `python -m MODULE ARGUMENTS` inside the cgroup of `procs`. Modules are also searched in `folders`."""
     return subprocess.Popen(
-        [*enter(procs), sys.executable, "-P", "-m", "dualblade", *arguments],
+        [*enter(procs), sys.executable, "-P", "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=environment(),
+        env=environment(folders),
         start_new_session=True,  # Ctrl-C is for the harness, which ends the engine itself
     )
 
@@ -152,11 +154,7 @@ def enter(procs: Path | None, at_our_death: signal.Signals = signal.SIGKILL) -> 
     return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(int(at_our_death)), str(procs or "-")]
 
 
-def environment() -> dict[str, str]:
-    """Of an engine."""
-    return {**os.environ, "PYTHONPATH": _python_path()}
-
-
-def _python_path() -> str:
-    """The checkout first: the engine has to be the one beside this harness, whatever the current folder."""
-    return os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+def environment(folders: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the variables of an engine: it is the one beside this harness, whatever the current folder is."""
+    paths = [str(PROJECT), *map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -10,7 +10,7 @@ import pytest
 
 from dualblade.errors import BudgetError, ConfigurationError
 from experiments.errors import RunError
-from experiments.measure import MIN_BUDGET_BYTES, check_budget, check_growth
+from experiments.memory_limit import MIN_BUDGET_BYTES, check_budget, check_growth
 from experiments.points.point import Point, Settings
 from experiments.points.sweep import compose_points
 
