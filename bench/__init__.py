@@ -1,1 +1,1 @@
-"""The engine beside the tools it must not lose to: fio for the direct path, FlexLLMGen for the Baseline."""
+"""Comparisons with the tools that the engine must match: fio for the direct path, FlexLLMGen for the Baseline."""

@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _parts_here() -> list[str]:
-    """All parts, but for one that takes a guest where none can be booted."""
+    """Return all parts; without the one that needs a guest if none can be booted."""
     missing = virtual_machine.missing_tool()
     if missing:
         print(f"nvme is left out, since no guest can be booted: {missing}")

@@ -23,7 +23,7 @@ ITERATIONS = 5
 
 
 def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
-    """Every budget in every round, ours and theirs one after the other."""
+    """Measure every budget in every round, ours and theirs in turn."""
     peer = functools.partial(execute, module=PEER, folders=[peer_package.installed()])
     points = _points()
     runs: list[tuple[str, _Run, _Run]] = []
@@ -36,7 +36,7 @@ def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str
 
 
 class _Run:
-    """What is compared; the first decode iteration is cold and left out."""
+    """The compared numbers of a run; the first decode iteration is cold and left out."""
 
     def __init__(self, result: Mapping[str, Any]) -> None:
         self.prefill_s = float(result["prefill_s"])

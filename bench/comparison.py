@@ -1,4 +1,4 @@
-"""One of our figures held against theirs, as pairs measured in turn: ratios, their median and its interval."""
+"""A comparison of one of our figures with theirs, as pairs measured in turn: ratios, their median and its interval."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Comparison:
         return statistics.median(pair.ratio for pair in self.pairs)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that results.json says about it."""
+        """Return the comparison as results.json states it."""
         cases = list(dict.fromkeys(pair.case for pair in self.pairs))
         by_case = {case: _summary([pair for pair in self.pairs if pair.case == case]) for case in cases}
         return {

@@ -27,7 +27,7 @@ PASSES = 3  # over the working set, so that a transfer takes about a second
 
 
 def measure(pairs: int, bench: Bench, report: Callable[[str], None]) -> dict[str, Any]:
-    """`pairs` rounds of write, read and decode loop, each with fio's turns beside it."""
+    """Measure `pairs` rounds of write, read and decode loop, each beside fio."""
     fio_version = fio.version()
     point = _point()
     storage, threads = point.run.storage, point.run.device.copy_threads

@@ -20,7 +20,7 @@ TIMEOUT_S = 120.0
 
 @dataclass(frozen=True)
 class Load:
-    """What fio is to do to `size_bytes` of a file: `jobs` threads, each on its own part, `depth` commands deep."""
+    """A job for fio on `size_bytes` of a file: `jobs` threads, each on its own part, `depth` commands deep."""
 
     size_bytes: int
     chunk_bytes: int
@@ -61,7 +61,7 @@ class Load:
 
 
 def version() -> str:
-    """What fio calls itself.
+    """Return fio's name and version.
 
     Raises:
         MachineError: there is no fio.

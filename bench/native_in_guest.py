@@ -83,7 +83,7 @@ class Blocks:
         return {"gb_per_s": self.size_bytes / seconds / 1e9, "cpu_s_per_gb": cpu_s / (self.size_bytes / 1e9)}
 
     def fio(self, op: Op, depth: int) -> dict[str, float]:
-        """The same by fio at its best: registered file and buffers, in huge pages."""
+        """Move all tensors by fio at its best: registered file and buffers, in huge pages."""
         command = [
             "fio",
             "--name=bench",

@@ -22,7 +22,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """What is there already; nothing, if there is no file.
+        """Read the results that exist; none if there is no file.
 
         Raises:
             MachineError: the file is something else.
@@ -42,7 +42,7 @@ class Results:
 
     @property
     def comparisons(self) -> dict[str, Any]:
-        """Those of all parts."""
+        """Return the comparisons of all parts."""
         return {name: entry for part in self.parts.values() for name, entry in part["comparisons"].items()}
 
     def lines(self) -> list[str]:

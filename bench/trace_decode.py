@@ -23,7 +23,7 @@ BATCH = 200_000
 
 
 def main(commands: int) -> None:
-    """Write the text, decode it, say what it took."""
+    """Write the text, decode it, and print the time and the memory."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
         raw = Path(folder) / RunFile.TRACE_TEXT
         write(raw, commands)

@@ -40,7 +40,7 @@ def over_limits(setup: Setup, variants: Collection[str], *metrics: str) -> pd.Da
 
 
 def below_full(runs: pd.DataFrame) -> pd.DataFrame:
-    """Those under a limit that does not hold the whole KV.
+    """Return the runs under a limit that does not hold the whole KV.
 
     Raises:
         Untestable: fewer than three such limits.

@@ -1,4 +1,4 @@
-"""The paper's claims against what was measured: `claims.yaml` states them, a judge each decides.
+"""Claims of the paper and their verdicts: `claims.yaml` states a claim, and one judge decides it.
 
 A claim gets one finding per setup (testbed, SSD and device). The first one that could be judged is its verdict: real
 devices come before emulated ones, and findings of different setups are never merged into one number.
@@ -28,7 +28,7 @@ Interval = tuple[float, float]
 
 
 class Verdict(StrEnum):
-    """What the runs say of a claim."""
+    """The verdict that the runs give on a claim."""
 
     REPRODUCED = "reproduced"
     DIRECTION = "direction only"
@@ -37,19 +37,19 @@ class Verdict(StrEnum):
 
 
 def graded(*, reproduced: bool, direction: bool) -> Verdict:
-    """The verdict of a claim that was measured: the first that holds."""
+    """Return the verdict of a measured claim: the first whose condition holds."""
     if reproduced:
         return Verdict.REPRODUCED
     return Verdict.DIRECTION if direction else Verdict.CONTRADICTED
 
 
 class Untestable(Exception):
-    """What there is cannot decide a claim; the message is the reason, a clause without a full stop."""
+    """The results cannot decide a claim; the message is the reason, a clause without a full stop."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper states: in words, and its numbers in `unit`."""
+    """The paper's statement: in words, and its numbers in `unit`."""
 
     text: str
     values: tuple[float, ...]
@@ -77,7 +77,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """What one setup says: `measured` in the claim's unit with the interval of its median, the same in words, and why.
+    """One setup's finding: `measured` in the claim's unit, the interval of its median, both in words, and why.
 
     `runs` are the folders of the runs that decided, below the results folder.
     """
@@ -111,13 +111,13 @@ Judge = Callable[[Claim, Any], Finding]
 
 
 def read_claims(path: Path = CLAIMS) -> list[Claim]:
-    """The claims in the file's order."""
+    """Return the claims in the order of the file."""
     entries: Mapping[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return [_claim(name, entry) for name, entry in entries.items()]
 
 
 def judge(claim: Claim, judges: Mapping[str, Judge], setups: Iterable[Any], to_measure: str) -> Judgement:
-    """One finding per setup, those that could be judged first; `to_measure` is said where there is no run at all."""
+    """Return one finding per setup, the judged ones first. `to_measure` is the command if there is no run."""
     if claim.id not in judges:
         return Judgement(claim, (Finding(Verdict.NOT_TESTABLE, reason=sentence(claim.untestable or NO_JUDGE)),))
     findings = [_find(claim, judges[claim.id], setup) for setup in setups]
@@ -139,21 +139,21 @@ def _find(claim: Claim, decide: Judge, setup: Any) -> Finding:
 
 
 def _capped(claim: Claim, finding: Finding, setup: Any) -> Finding:
-    """What is emulated or paced cannot reproduce a size, nor one repetition anything, only its direction."""
+    """Lower a verdict: emulated or paced runs, or a single repetition, show only a direction."""
     if finding.verdict is not Verdict.REPRODUCED or not (caps := _caps(claim, finding, setup)):
         return finding
     return replace(finding, verdict=Verdict.DIRECTION, reason=" ".join(filter(None, [finding.reason, *caps])))
 
 
 def _caps(claim: Claim, finding: Finding, setup: Any) -> list[str]:
-    """Sentences on what keeps a finding from being more than a direction."""
+    """Return the reasons why a finding shows only a direction."""
     stated = f"With {setup.stated}, sizes are those that were stated: direction only."
     capped = {stated: bool(setup.stated) and claim.magnitude, ONE_REPETITION: fewest_repetitions(finding.runs) < 2}
     return [sentence for sentence, applies in capped.items() if applies]
 
 
 def fewest_repetitions(run_folders: Iterable[str]) -> int:
-    """Of all points that some runs, `EXPERIMENT/POINT/rep-N`, are of: a finding rests on the weakest."""
+    """Return the fewest repetitions of any point of these runs (`EXPERIMENT/POINT/rep-N`)."""
     turns = {(PurePath(folder).parent.name, PurePath(folder).name) for folder in run_folders}
     return min(Counter(point for point, _ in turns).values(), default=0)
 
@@ -191,14 +191,14 @@ def _described(finding: Finding) -> dict[str, Any]:
 
 
 def rounded(value: float | None) -> float | None:
-    """Four digits: more were never measured. JSON has no NaN, so what is not finite is null."""
+    """Round to four digits, the precision of the measurements; a number that is not finite becomes null, for JSON."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
 def sentence(clause: str) -> str:
-    """With a capital and a full stop."""
+    """Return the text with a capital and a full stop."""
     clause = " ".join(clause.split())
     return clause[:1].upper() + clause[1:] + ("" if clause.endswith(".") or ": python" in clause else ".")
 

@@ -8,12 +8,12 @@ from analysis.names import CODE_HASH, REPETITION
 
 
 def percent(ratio: float) -> str:
-    """A signed change."""
+    """Return a change in percent, with its sign."""
     return f"{100 * ratio:+.0f} %"
 
 
 def share(ratio: float) -> str:
-    """A part of a whole; a digit more where it is next to nothing."""
+    """Return a share in percent, with one more digit if it is small."""
     return f"{100 * ratio:.1f} %" if ratio < 0.1 else f"{100 * ratio:.0f} %"
 
 
@@ -22,12 +22,12 @@ def in_percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
 
 
 def names(runs: pd.DataFrame) -> tuple[str, ...]:
-    """The folders of the runs."""
+    """Return the folders of the runs."""
     return tuple(str(name) for name in runs.index)
 
 
 def basis(runs: pd.DataFrame) -> str:
-    """How many repetitions a number rests on, and whether the engine changed in between."""
+    """Return in words how many repetitions a number has, and whether the engine changed between them."""
     repetitions = runs[REPETITION].nunique()
     engines = runs[CODE_HASH].nunique()
     alone = "One run per point: no interval, and noise may have decided."

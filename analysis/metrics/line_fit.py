@@ -16,7 +16,7 @@ def line_per_repetition(runs: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 
 def _line(points: pd.DataFrame, x: str, y: str) -> tuple[float, float] | None:
-    """None where fewer than three values of `x` leave a line without a test."""
+    """Return the line; None with fewer than three values of `x`, which do not test a line."""
     if points[x].nunique() < 3:
         return None
     slope, intercept = np.polyfit(points[x], points[y], 1)

@@ -24,6 +24,6 @@ def changes(runs: pd.DataFrame, setting: str, value: str, reference: str, metric
 
 
 def change_by_limit(runs: pd.DataFrame, variant: str, reference: str, metric: str) -> pd.DataFrame:
-    """Of variants, over the pairs at each limit: columns memory_gb, median, low, high, runs."""
+    """Return the change between variants over the pairs at each limit: columns memory_gb, median, low, high, runs."""
     pairs = changes(runs, VARIANT, variant, reference, metric, ["memory_gb"])
     return summarise(pairs, ["memory_gb"], "change")

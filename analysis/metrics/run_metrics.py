@@ -1,4 +1,4 @@
-"""What is measured, each quantity defined once. A metric maps loaded results to one value per run.
+"""Metrics of runs, each defined once. A metric maps loaded results to one value per run.
 
 Times are those of the run's own scale (a batch of the paper's 32 / scale); nothing is extrapolated to another scale.
 """
@@ -123,7 +123,7 @@ def io_cells(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure(results: Results) -> pd.DataFrame:
-    """The runs with one more column per metric."""
+    """Return the runs with one more column per metric."""
     metrics = (
         prefill_s,
         task_s,
@@ -140,5 +140,5 @@ def measure(results: Results) -> pd.DataFrame:
 
 
 def with_metrics(results: Results) -> Results:
-    """The same results, their runs with the metrics."""
+    """Return results whose runs have a column for each metric."""
     return dataclasses.replace(results, runs=measure(results))

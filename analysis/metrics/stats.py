@@ -40,7 +40,7 @@ def interval_high(values: pd.Series) -> float:
 
 
 def interval(values: pd.Series) -> tuple[float, float] | None:
-    """Both ends; None for less than two values."""
+    """Return both ends of the interval; None for fewer than two values."""
     return (interval_low(values), interval_high(values)) if len(values) > 1 else None
 
 

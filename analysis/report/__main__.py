@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write(results_dir: Path, out_dir: Path, errors: UnexpectedErrors) -> list[Judgement]:
-    """Both files, each complete or not at all, but for figures that have a bug."""
+    """Write both files, each complete or not at all; figures with a bug are left out."""
     gathered = setups.gather(results_dir)
     print_some(gathered.results.skipped)
     judgements = [

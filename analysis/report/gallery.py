@@ -90,7 +90,7 @@ def _drawn(empty: Exhibit, spec: FigureSpec, results: Results) -> Exhibit:
 
 
 def _subject(title: str) -> str:
-    """The first paragraph of the title."""
+    """Return the first paragraph of the title."""
     return " ".join(title.split("\n\n")[0].split())
 
 

@@ -59,7 +59,7 @@ def render(judgements: Sequence[Judgement], evidence: Evidence, out_dir: Path, e
 
 
 def interval_text(interval: tuple[float, float] | None, unit: str) -> str:
-    """`-60 to -52 %`, or nothing."""
+    """Return an interval as text, `-60 to -52 %`, or an empty text."""
     if interval is None:
         return ""
     return f"{interval[0]:.3g} to {interval[1]:.3g} {unit}"

@@ -46,7 +46,7 @@ class Table:
 
 
 def from_frame(frame: pd.DataFrame, title: str = "") -> Table:
-    """A figure's numbers, four digits each."""
+    """Return a figure's numbers as a table, with four digits each."""
     rows = frame.map(lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)).itertuples(index=False)
     return Table(title, tuple(map(str, frame.columns)), tuple(tuple(row) for row in rows))
 
@@ -177,7 +177,7 @@ MACHINE = {
 
 
 def machine(setup: Setup) -> Table:
-    """What a setup's runs were measured on; several values where it changed between runs."""
+    """Return the machine of a setup's runs; several values if it changed between runs."""
     runs = setup.runs if len(setup.runs) else setup.io
     rows = [(label, _values(optional(runs, column))) for label, column in MACHINE.items()]
     stated = f"{setup.stated}: no absolute time says anything about an SSD" if setup.stated else "nothing"

@@ -25,7 +25,7 @@ class ResultsError(DualBladeError):
 
 
 def read_run(run_dir: Path) -> dict[str, Any]:
-    """The three documents of a run, checked.
+    """Read the three documents of a run and check them.
 
     Raises:
         ResultsError: the run failed, is of another schema, or a file is missing or damaged.
@@ -52,12 +52,12 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def is_io(result: Mapping[str, Any]) -> bool:
-    """Whether fio measured an I/O path by itself, and no KV was moved."""
+    """Return whether the run measured an I/O path by fio, without KV."""
     return result.get("kind") == IO_PATHS_KIND
 
 
 def lookup(document: Mapping[str, Any], name: str) -> Any:
-    """The value at a dotted name; None where there is none."""
+    """Return the value at a dotted name; None if there is none."""
     value: Any = document
     for key in name.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -77,7 +77,7 @@ def _check_iterations(result: dict[str, Any]) -> None:
 
 
 def _check_parts(phase: str, seconds: Any) -> None:
-    """Hold a phase's parts against its wall time, where all of them were recorded."""
+    """Compare the sum of a phase's parts with its wall time, if all were recorded."""
     wall_s, *parts_s = (lookup(seconds, name) for name in ("wall_s", *PARTS))
     if None in (wall_s, *parts_s):
         return

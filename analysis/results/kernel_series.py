@@ -1,4 +1,4 @@
-"""What a kernel is called where results have to be of one: its series, and how it replaces pages."""
+"""Names of a kernel for comparisons: its series, and how it replaces pages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 
 
 def series(release: str) -> str:
-    """A release without its patches, 6.1 of 6.1.0-18-amd64; as it is where it has another form."""
+    """Return the series of a release, 6.1 for 6.1.0-18-amd64; a release of another form is returned as it is."""
     found = re.match(r"\d+\.\d+", release)
     return found.group() if found else release
 
 
 def lru(switch: str | None) -> str:
-    """Page replacement by what /sys/kernel/mm/lru_gen/enabled held, "absent" on kernels without it.
+    """Return the name of the page replacement, from /sys/kernel/mm/lru_gen/enabled ("absent" on kernels without it).
 
     Its lowest bit is the switch (Linux, admin-guide/mm/multigen_lru.rst).
     """

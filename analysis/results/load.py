@@ -69,17 +69,17 @@ def find_runs(results_dir: Path) -> dict[str, Path]:
 
 
 def find_unfinished(results_dir: Path) -> list[Path]:
-    """Hidden siblings, in which the harness prepares a run before it renames it into place."""
+    """Return the hidden folders in which the harness prepares a run before it renames it into place."""
     return sorted(path for path in results_dir.glob(UNFINISHED_RUNS) if path.is_dir())
 
 
 def optional(runs: pd.DataFrame, column: str) -> pd.Series:
-    """A column that older results, or other machines, do not have: missing values then."""
+    """Return a column; missing values if older results or other machines do not have it."""
     return runs[column] if column in runs else pd.Series(None, index=runs.index, dtype=object)
 
 
 def _superseded(documents: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Older runs of a point and repetition that a later one took the place of, with the run to take instead."""
+    """Return older runs of a point and repetition that a later run replaced, each with that later run."""
     newest: dict[tuple[Any, ...], str] = {}
     superseded = {}
     for run in sorted(documents, key=lambda name: documents[name]["environment"]["started_at"]):

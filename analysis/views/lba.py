@@ -1,4 +1,4 @@
-"""Where commands went: a traced run's commands in the tensor's own bytes beside the device's, by time."""
+"""Commands of a traced run over time: their bytes in the tensor beside their bytes on the device."""
 
 from __future__ import annotations
 

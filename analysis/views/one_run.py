@@ -1,4 +1,4 @@
-"""One run of many, by what tells runs apart."""
+"""The choice of one run of many, by the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _usual(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe(run: pd.Series) -> str:
-    """The run in a title."""
+    """Return the run's name for a title."""
     limit_gb = run["memory_gb"]
     limit = "no limit" if pd.isna(limit_gb) else f"{limit_gb:g} GB"
     return f"{run[VARIANT]} at {limit}, {run[TESTBED]}, scale {run[SCALE]}"

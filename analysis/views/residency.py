@@ -1,4 +1,4 @@
-"""What is resident where: the path of each layer over the limits, and the hits of each layer and iteration of a run."""
+"""Residency: the path of each layer over the limits, and the hits of each layer and iteration of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of QEMU's accelerators a guest gets: KVM where it boots a kernel in time, else emulation."""
+"""The choice of QEMU's accelerator for a guest: KVM if it boots a kernel in time, else emulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOOTED = "Unable to mount root fs"
 
 
 def accelerator(kernel: Kernel) -> Accelerator:
-    """Probed once per boot of the host: a device that opens may still not run a guest (nested, or filtered)."""
+    """Return the accelerator, probed once per boot of the host: /dev/kvm may open and still run no guest."""
     if not os.access(KVM, os.R_OK | os.W_OK):
         return "tcg"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

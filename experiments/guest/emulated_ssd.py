@@ -45,7 +45,7 @@ class EmulatedSsd:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> EmulatedSsd:
-        """From configuration.
+        """Read an SSD from its section of the configuration.
 
         Raises:
             ConfigurationError: a setting is missing or unknown, or a value that the emulation cannot give.
@@ -68,12 +68,12 @@ class EmulatedSsd:
 
     @property
     def partitions(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """First byte and size of the two."""
+        """Return first byte and size of the two partitions."""
         split = FIRST_PARTITION_BYTES + self.file_system_mib * MIB
         return (FIRST_PARTITION_BYTES, self.file_system_mib * MIB), (split, self.size_mib * MIB - split)
 
     def make_image(self, path: Path) -> None:
-        """A sparse file with partition table and an empty ext4 that has no work left to do in the background."""
+        """Make a sparse file with a partition table and an empty ext4 without pending background work."""
         with open(path, "wb") as image:
             image.truncate(self.size_mib * MIB)
             image.write(self._partition_table())
@@ -92,7 +92,7 @@ class EmulatedSsd:
             raise MachineError(f"no file system for the guest's SSD: mkfs.ext4: {error.stderr.strip()}") from None
 
     def _partition_table(self) -> bytes:
-        """A master boot record, in blocks of the namespace, which has no cylinders to give addresses by."""
+        """Return a master boot record in blocks of the namespace; cylinder addresses are left empty."""
         entry = struct.Struct("<B3sB3sII")
         nowhere = b"\xfe\xff\xff"
         entries = b"".join(
@@ -102,7 +102,7 @@ class EmulatedSsd:
         return bytes(MBR_TABLE) + entries.ljust(4 * entry.size, b"\0") + MBR_MARK
 
     def options(self, image: Path, name: str, aio: str) -> list[str]:
-        """Of QEMU, for a controller in the slot `NAME-slot` and its namespace; the drive's id is `name`."""
+        """Return QEMU's options for a controller in slot `NAME-slot` and its namespace; the drive's id is `name`."""
         mdts = (self.mdts_kib * 1024 // CAP_PAGE_BYTES).bit_length() - 1
         block = f"logical_block_size={self.lba_bytes},physical_block_size={self.lba_bytes}"
         controller = f"nvme,id={name}-ctrl,serial={self.serial},mdts={mdts},max_ioqpairs={self.queue_pairs}"
@@ -113,12 +113,12 @@ class EmulatedSsd:
         ]
 
     def _throttle(self) -> str:
-        """A leaky bucket with a tenth of a second of credit: the rate is an average, idle time is made up for."""
+        """Return the throttle: a leaky bucket with a tenth of a second of credit, so the rate is an average."""
         rates = {"bps-read": self.read_mb_per_s, "bps-write": self.write_mb_per_s}
         return "".join(f",throttling.{key}={round(rate * GB / 1000)}" for key, rate in rates.items() if rate)
 
     def _file(self, image: Path, aio: str) -> str:
-        """Past the host's page cache, and by way of QEMU's error injection (blkdebug) where blocks are bad."""
+        """Return the file's options: no host page cache, and QEMU's error injection (blkdebug) for bad blocks."""
         bad = [("read", lba) for lba in self.read_error_lbas] + [("write", lba) for lba in self.write_error_lbas]
         if not bad:
             return f",file={image},cache=none,aio={aio}"
@@ -133,7 +133,7 @@ class EmulatedSsd:
 
 
 def described(conf: Path) -> dict[str, EmulatedSsd]:
-    """The SSDs of conf/storage, by name: each guest has them all."""
+    """Return the SSDs of conf/storage by name; each guest has all of them."""
     found = {}
     for path in sorted((conf / "storage").glob("*.yaml")):
         if section := yaml.safe_load(path.read_text()).get(SECTION):

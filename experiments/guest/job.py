@@ -1,4 +1,4 @@
-"""Runs inside a guest: prepares its SSDs, then does what the harness outside asks for, line by line.
+"""The harness's job inside a guest: prepare its SSDs, then do what the harness outside asks for, line by line.
 
 Jobs come and answers go over a virtio port; files are left in the shared folder. When the harness is gone, so is the
 line, and the guest goes off.
@@ -51,7 +51,7 @@ class Line:
             text = text[os.write(self._port, text) :]
 
     def jobs(self) -> Iterator[Message]:
-        """Until the harness closes the line, which a read of the port shows as nothing read."""
+        """Yield jobs until the harness closes the line: a read of the port then returns nothing."""
         pending = b""
         while chunk := os.read(self._port, 65536):
             *lines, pending = (pending + chunk).split(b"\n")
@@ -74,17 +74,17 @@ def main() -> None:
 
 
 def read_back(outside: Mapping[str, Any]) -> dict[str, Any]:
-    """What results say of the guest: what is known outside, and the queues to poll that its driver was loaded with."""
+    """Return what results state about the guest: facts known outside, and the poll queues of its driver."""
     return {"guest": {**outside["guest"], "poll_queues": int(POLL_QUEUES.read_text())}}
 
 
 def known_outside() -> dict[str, Any]:
-    """What a result says of the code, which the harness adds: git takes many seconds over a shared folder."""
+    """Return no facts on the code: the harness outside adds them, since git takes seconds over a shared folder."""
     return {}
 
 
 class Measurement:
-    """Points, measured here as on any machine, but for engines that are forked and a kernel whose LRU is set."""
+    """Measures points as on any machine; engines are forked, and the kernel's LRU is set."""
 
     def __init__(self, report: Report, provenance: Mapping[str, Any], stack: contextlib.ExitStack) -> None:
         self._report = report
@@ -93,7 +93,7 @@ class Measurement:
         self._testbed = LocalTestbed(journal, MOUNTS, stack, fork_server, emulated, code=known_outside)
 
     def measure(self, config: dict[str, Any]) -> Message:
-        """Where the shared folder holds the point's result."""
+        """Measure the point and return the folder with its result in the shared folder."""
         config["results_dir"] = str(EXCHANGE / RESULTS)
         point, settings = from_config(config), Settings.from_config(config)
         assert point.guest is not None
@@ -123,7 +123,7 @@ def set_lru(lru: str) -> None:
 
 
 def _answer(actions: Mapping[str, Callable[..., Message]], job: Message) -> Message:
-    """What a job gave, or why it could not be done: the loop goes on either way."""
+    """Return the result of a job, or why it failed; the loop continues in both cases."""
     action, number = job.pop("do"), job.pop("job")
     try:
         return {"ended": number, **actions[action](**job)}
@@ -133,7 +133,7 @@ def _answer(actions: Mapping[str, Callable[..., Message]], job: Message) -> Mess
 
 
 def run(command: list[str], output: str, timeout_s: float) -> Message:
-    """A command's status, or None after its deadline; what it says goes to a file of the shared folder."""
+    """Run a command and return its status, None after its deadline; its output goes to a file in the shared folder."""
     with open(EXCHANGE / output, "wb") as log:
         try:
             done = subprocess.run(
@@ -145,7 +145,7 @@ def run(command: list[str], output: str, timeout_s: float) -> Message:
 
 
 def prepare_machine(ssds: list[dict[str, str]]) -> None:
-    """Drivers, tracing, and the SSDs' file systems, each below the folder that its configuration names."""
+    """Load drivers, mount tracefs, and mount the SSDs' file systems in the folders that their configuration names."""
     subprocess.run(["modprobe", "-a", *MODULES], check=True)
     for kind, folder in (("tracefs", TRACEFS), ("debugfs", DEBUGFS)):
         if not os.path.ismount(folder):
@@ -162,7 +162,7 @@ def mount_ssd(serial: str, directory: Path) -> None:
 
 
 def partition_of(serial: str, number: int) -> Path:
-    """The device node of a partition of the SSD with this serial, which the kernel may still be finding."""
+    """Return the device node of a partition of the SSD with this serial; wait until the kernel has found it."""
     ends_at = time.monotonic() + DEVICE_TIMEOUT_S
     while True:
         for controller in CONTROLLERS.glob("nvme*"):
@@ -176,7 +176,7 @@ def partition_of(serial: str, number: int) -> Path:
 
 
 def power_off() -> None:
-    """At once: nothing in the guest is worth keeping."""
+    """Switch the guest off at once; nothing in it has to be kept."""
     os.sync()
     Path("/proc/sysrq-trigger").write_text("o")
     time.sleep(60)

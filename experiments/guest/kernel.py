@@ -44,7 +44,7 @@ def cached(meta_package: str = META_PACKAGE) -> Kernel | None:
 
 
 def fetch(meta_package: str = META_PACKAGE) -> Kernel:
-    """The cached kernel, or else the one that the distribution's meta package stands for. Needs no root.
+    """Return the cached kernel, or fetch the one of the distribution's meta package. Needs no root.
 
     Raises:
         MachineError: there is no such package here, or it cannot be had.
@@ -79,7 +79,7 @@ def _package_name(meta_package: str) -> str:
 
 
 def _call(command: Sequence[str], folder: Path) -> str:
-    """Output of a command that must succeed."""
+    """Return the output of a command that must succeed."""
     try:
         done = subprocess.run(
             command,

@@ -1,4 +1,4 @@
-"""QEMU's monitor (QMP): changes what a running machine's hardware does, as tests of faults need it."""
+"""QEMU's monitor (QMP): changes the hardware of a running machine, for tests of faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Monitor:
         self._introduced = False
 
     def execute(self, command: str, **arguments: Any) -> Any:
-        """What QEMU returns.
+        """Run a command and return QEMU's answer.
 
         Raises:
             MachineError: QEMU refuses, or does not answer.

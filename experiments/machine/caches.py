@@ -1,4 +1,4 @@
-"""Drops the kernel's clean caches, and proves it on a file that was in memory before."""
+"""Drop the kernel's clean caches, and prove it on a file that was in memory before."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CANARY_BYTES = 1 << 20
 
 
 def drop_caches(folder: Path) -> dict[str, object]:
-    """Write back and drop page cache, dentries and inodes; says how, and whether a canary in `folder` went with them.
+    """Write back and drop page cache, dentries and inodes; return how, and whether a test file in `folder` was dropped.
 
-    Without root this is not possible; then the run starts on whatever is cached, though its own files are all new.
+    Without root this is not possible. The run then starts with the present cache, but all its own files are new.
 
     Raises:
-        StorageError: the kernel took the request but the canary is still in memory.
+        StorageError: the kernel accepted the request and the test file is still in memory.
     """
     os.sync()
     if not os.access(DROP_CACHES, os.W_OK):

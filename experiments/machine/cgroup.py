@@ -43,14 +43,14 @@ class RunCgroup:
         return self.path / "cgroup.procs"
 
     def create(self) -> None:
-        """Make the group, and keep it from swapping: pages swapped out would not count against the limit."""
+        """Make the group without swap: swapped pages would not count against the limit."""
         self.path.mkdir()
         name, value = self.swap_off
         if (self.path / name).exists():  # absent where the kernel has no swap
             (self.path / name).write_text(value)
 
     def set_limit(self, limit_bytes: int) -> int:
-        """Set the limit and return what the kernel took it for, in whole pages."""
+        """Set the limit and return the value in force, which is in whole pages."""
         (self.path / self.limit_file).write_text(str(limit_bytes))
         in_force = int(self._read(self.limit_file))
         if in_force != limit_bytes // mmap.PAGESIZE * mmap.PAGESIZE:
@@ -61,15 +61,15 @@ class RunCgroup:
         return in_force
 
     def process_bytes(self) -> int:
-        """Charged memory that cannot be dropped like page cache: anonymous memory and the kernel's own."""
+        """Charged memory that a cache drop cannot take: anonymous memory and the kernel's own."""
         return self._account().process_bytes
 
     def library_bytes(self) -> int:
-        """Page cache that its processes map, programs and libraries: no cache drop takes it while they run."""
+        """Page cache of mapped programs and libraries: no cache drop takes it while they run."""
         return self._account().mapped_bytes
 
     def peak_bytes(self) -> int | None:
-        """Most that was ever charged; None where the kernel does not tell (version 2 before Linux 5.19)."""
+        """Highest charge so far; None if the kernel does not report it (version 2 before Linux 5.19)."""
         return int(self._read(self.peak_file)) if (self.path / self.peak_file).exists() else None
 
     def oom_kills(self) -> int:
@@ -79,7 +79,7 @@ class RunCgroup:
         return read_table(self.path / "memory.stat")
 
     def destroy(self) -> None:
-        """Kill what is left in the group and remove it; a group that is gone already is no error."""
+        """Kill the processes left in the group and remove it; a missing group is no error."""
         if not self.path.exists():
             return
         deadline = time.monotonic() + KILL_TIMEOUT_S
@@ -139,7 +139,7 @@ VERSIONS: dict[int, type[RunCgroup]] = {cls.version: cls for cls in (CgroupV1, C
 
 
 def destroy(version: int, path: str) -> None:
-    """Undo `create`, by plain data, as the journal keeps it."""
+    """Remove the group that the journal describes by plain data."""
     VERSIONS[version](Path(path)).destroy()
 
 

@@ -1,4 +1,4 @@
-"""Finds where in the cgroup tree a run's group can be made, and asks systemd for a delegated place if there is none."""
+"""Find a place in the cgroup tree for a run's group, or ask systemd for a delegated one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCOPE_MARK = "DUALBLADE_IN_SCOPE"
 
 @contextlib.contextmanager
 def fresh_cgroup(journal: Journal) -> Iterator[RunCgroup]:
-    """A new group of the memory controller, destroyed with what is in it when the block is left.
+    """Yield a new group of the memory controller; it and its processes are destroyed when the block is left.
 
     Raises:
         MachineError: no group can be made here.
@@ -34,7 +34,7 @@ def fresh_cgroup(journal: Journal) -> Iterator[RunCgroup]:
 
 
 def find_parent(root: Path = Path("/")) -> tuple[int, Path]:
-    """Version of the memory controller in force, and the directory whose child the run's group becomes.
+    """Return the version of the memory controller, and the directory in which the run's group is made.
 
     The group lies under the harness's own where the kernel allows it, so that every limit above the harness holds for
     the run as well. Hybrid set-ups mount both versions; the memory controller belongs to one of them.
@@ -54,7 +54,7 @@ def find_parent(root: Path = Path("/")) -> tuple[int, Path]:
 
 
 def why_not_here() -> str | None:
-    """Why no run's memory can be limited on this machine; None if it can, be it in a scope that systemd gives."""
+    """Return why memory cannot be limited on this machine; None if it can, also by a scope of systemd."""
     try:
         find_parent()
     except MachineError as error:
@@ -63,7 +63,7 @@ def why_not_here() -> str | None:
 
 
 def enter_scope(arguments: Sequence[str]) -> None:
-    """Start this command again in a scope that systemd delegates to the user; returns where there is no need or way."""
+    """Start this command again in a scope that systemd delegates; return if that is not needed or not possible."""
     if not _scope_can_be_had():
         return
     try:
@@ -87,7 +87,7 @@ def _mount(mounts: list[Mount], fs_type: str, controller: str | None) -> Mount:
 
 
 def _directory(root: Path, mount: Mount, group: PurePosixPath) -> Path:
-    """A group's directory; a container sees only a part of the tree, mounted with that part as its root."""
+    """Return a group's directory. A container sees only a part of the tree, with that part as its root."""
     inside = group.relative_to(mount.root) if group.is_relative_to(mount.root) else PurePosixPath()
     return root / mount.point.relative_to("/") / inside
 
@@ -102,7 +102,7 @@ def _writable(directory: Path) -> Path:
 
 
 def _delegated(own: Path, top: Path) -> Path:
-    """The nearest group, from the own one upwards, whose children may be made and have the memory controller."""
+    """Return the nearest group, from our own upwards, in which groups with the memory controller can be made."""
     above = [path for path in (own, *own.parents) if path.is_relative_to(top)]
     for directory in above:
         if os.access(directory, os.W_OK) and "memory" in _words(directory / "cgroup.subtree_control"):
@@ -117,7 +117,7 @@ def _delegated(own: Path, top: Path) -> Path:
 
 
 def _enable_memory(directory: Path) -> bool:
-    """Hand the memory controller to the children.
+    """Enable the memory controller for child groups.
 
     A group with processes of its own cannot (the kernel's "no internal process" rule), so the harness steps down into
     a leaf first; if others are in the group as well, the kernel refuses all the same.

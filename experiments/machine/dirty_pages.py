@@ -1,4 +1,4 @@
-"""How much a run may leave dirty before the kernel makes it write back, when its memory is a cgroup's.
+"""Limits on a run's dirty pages, beyond which the kernel makes it write back.
 
 A machine with as little memory as the run's budget would hold writers back at vm.dirty_ratio of it, and cgroup v2 does
 so group by group (admin-guide/cgroup-v2.rst, Writeback). Version 1 knows the whole machine alone: there a prefill fills
@@ -26,7 +26,7 @@ MIN_BYTES = 2 * mmap.PAGESIZE  # what the kernel takes (admin-guide/sysctl/vm.rs
 
 @contextlib.contextmanager
 def held_to_budget(budget_bytes: int, cgroup_version: int, journal: Journal, vm: Path = VM) -> Iterator[dict[str, Any]]:
-    """The kernel's own shares, of `budget_bytes`, inside the block; yields who holds dirty pages back, and at what.
+    """Limit dirty pages to the kernel's shares of `budget_bytes` inside the block; yield who limits them, and to what.
 
     Raises:
         MachineError: the limits cannot be set, or do not take effect.
@@ -44,13 +44,13 @@ def held_to_budget(budget_bytes: int, cgroup_version: int, journal: Journal, vm:
 
 
 def _share(name: str, vm: Path) -> float:
-    """Share of the memory that can be had: the kernel knows either it or bytes, and the other reads 0."""
+    """Return the limit as a share of available memory. The kernel keeps a share or bytes; the other reads 0."""
     percent = int((vm / f"{name}_ratio").read_text())
     return percent / 100 if percent else int((vm / f"{name}_bytes").read_text()) / environment.available_bytes()
 
 
 def _before(name: str, vm: Path) -> tuple[str, str]:
-    """The file that sets the limit back, and what to write: bytes of 0 mean that the ratio is in force, be it 0 too."""
+    """Return the file and the value that restore a limit: if bytes read 0, the kernel uses the ratio."""
     absolute, ratio = vm / f"{name}_bytes", vm / f"{name}_ratio"
     file = ratio if absolute.read_text().strip() == "0" else absolute
     return str(file), file.read_text().strip()

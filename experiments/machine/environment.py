@@ -1,4 +1,4 @@
-"""Where a number comes from: machine, kernel, storage, code and packages, collected beside every result."""
+"""The origin of a number: machine, kernel, storage, code and packages, recorded beside every result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FINGERPRINT = ("code_hash", "kernel")
 
 
 def collect(folder: Path) -> dict[str, Any]:
-    """All that the machine tells before a run whose storage is `folder`; `collect_code` is apart."""
+    """Return the facts on the machine before a run whose storage is `folder`; `collect_code` has those on the code."""
     return {
         "schema": SCHEMA_VERSION,
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -66,7 +66,7 @@ def collect_machine() -> dict[str, Any]:
 
 
 def collect_memory() -> dict[str, Any]:
-    """Size, and what of the kernel's memory management moves the results."""
+    """Return the memory's size, and the settings of the kernel's memory management that affect results."""
     return {
         "memory_bytes": meminfo().get("MemTotal"),
         "lru_generation": _text("/sys/kernel/mm/lru_gen/enabled") or "absent",
@@ -77,7 +77,7 @@ def collect_memory() -> dict[str, Any]:
 
 
 def available_bytes() -> int:
-    """What the kernel could give to new page cache now, MemAvailable."""
+    """Return the bytes that the kernel could give to new page cache now (MemAvailable)."""
     return meminfo()["MemAvailable"]
 
 
@@ -93,14 +93,14 @@ def collect_packages() -> dict[str, str]:
 
 
 def fingerprint(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same for a result to be current: code, kernel, device."""
+    """Return what must be equal for a result to be current: code, kernel, device."""
     storage = environment.get("storage", {})
     device = [storage.get("model"), storage.get("serial") or storage.get("name"), storage.get("file_system")]
     return {**{key: environment.get(key) for key in FINGERPRINT}, "device": device}
 
 
 def current_fingerprint(directory: Path, code: str | None = None) -> dict[str, Any]:
-    """The fingerprint that a run would have now whose storage is `directory`, which may not exist yet.
+    """Return the fingerprint of a run that would start now with storage in `directory`, which may not exist yet.
 
     `code` is the program that it would measure with; by default the engine as it is.
     """
@@ -110,7 +110,7 @@ def current_fingerprint(directory: Path, code: str | None = None) -> dict[str, A
 
 
 def _git(*arguments: str) -> str | None:
-    """Output of git on the checkout; None where there is none."""
+    """Return the output of git on the checkout; None if there is no git or no repository."""
     try:
         done = subprocess.run(["git", "-C", str(PROJECT), *arguments], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -119,7 +119,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def _field(path: Path, name: str) -> str | None:
-    """Value of the first `name: value` line."""
+    """Return the value of the first `name: value` line."""
     lines = (line.partition(":") for line in path.read_text().splitlines())
     return next((value.strip() for key, _, value in lines if key.strip() == name), None)
 

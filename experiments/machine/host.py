@@ -1,4 +1,4 @@
-"""The machine that a harness runs on, be it the user's own or a guest."""
+"""The machine that a harness runs on: the user's own, or a guest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from experiments.processes.engine import Launch, execute
 
 @dataclass(frozen=True)
 class Host:
-    """How engines are started here, what results say of machine and code, and how fast its storages are found to be."""
+    """How engines are started here, what results state about machine and code, and the rates of its storage."""
 
     launch: Launch = execute
     provenance: Mapping[str, Any] = field(default_factory=lambda: {"emulated": False})

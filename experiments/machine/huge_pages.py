@@ -1,4 +1,4 @@
-"""Huge pages for fio's buffers: reserved while they are needed, given back whatever happens."""
+"""Huge pages for fio's buffers: reserved while they are needed, and always released."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HUGE_PAGE_BYTES = 2 << 20
 
 @contextlib.contextmanager
 def reserved(size_bytes: int, journal: Journal) -> Iterator[bool]:
-    """Whether `size_bytes` are there in huge pages inside the block: not without root, nor without free memory."""
+    """Reserve `size_bytes` in huge pages inside the block; yield whether they are there (it takes root and memory)."""
     missing = _pages(size_bytes) - _free_pages()
     if missing <= 0 or not os.access(NR_HUGEPAGES, os.W_OK):
         yield missing <= 0
@@ -32,6 +32,6 @@ def _pages(size_bytes: int) -> int:
 
 
 def _free_pages() -> int:
-    """Of the size wanted (proc(5), meminfo); 0 where the kernel has none, or another default size."""
+    """Return the free huge pages of this size (proc(5), meminfo); 0 if the kernel has none, or another default size."""
     memory = meminfo()
     return memory["HugePages_Free"] if memory.get("Hugepagesize") == HUGE_PAGE_BYTES else 0

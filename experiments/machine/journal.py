@@ -1,4 +1,4 @@
-"""What has to be undone, on disk before it is done: a harness killed at any moment is cleared up by the next one."""
+"""The list of changes to undo, written before each change: the next harness undoes what a killed one left."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def remove_tree(path: str) -> None:
 
 
 def write_value(path: str, value: str) -> None:
-    """Set a kernel setting back, if the device is still there."""
+    """Restore a kernel setting, if the device is still there."""
     with contextlib.suppress(FileNotFoundError):
         Path(path).write_text(value)
 
 
 def reclaim_blocks(storage: dict[str, Any]) -> None:
-    """Deallocate what a killed engine left on its NVMe namespace; until that is possible its record stays."""
+    """Deallocate the blocks that a killed engine left on its NVMe namespace; the record stays until that works."""
     claim.reclaim(StorageConfig(**storage))
 
 
@@ -57,7 +57,7 @@ ACTIONS: dict[str, Callable[..., None]] = {
 
 
 def state_dir() -> Path:
-    """The user's folder for lock and journal; it survives a restart, as half results do.
+    """Return the user's folder for lock and journal; it survives a restart, as unfinished results do.
 
     Raises:
         MachineError: somebody else made it; its journal must not be followed.
@@ -71,7 +71,7 @@ def state_dir() -> Path:
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the machine for one harness; the kernel lets go of the lock when the process ends, however it ends.
+    """Hold the machine for one harness. The kernel releases the lock when the process ends, however it ends.
 
     Raises:
         MachineError: another harness is measuring.
@@ -91,7 +91,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 class Journal:
-    """A stack of actions still to be done, rewritten whole at every change."""
+    """A stack of undo actions, rewritten whole at every change."""
 
     def __init__(self, path: Path) -> None:
         """Raises:
@@ -102,7 +102,7 @@ class Journal:
 
     @contextlib.contextmanager
     def undo(self, action: str, *arguments: Any) -> Iterator[None]:
-        """On leaving do `action(*arguments)`; if the harness dies before, the next one does it."""
+        """Call `action(*arguments)` when the block is left; if the harness dies before, the next harness does it."""
         depth = len(self._entries)
         self._entries.append([action, *arguments])
         self._save()
@@ -112,7 +112,7 @@ class Journal:
             self._undo_to(depth)
 
     def clear(self) -> int:
-        """Undo what an interrupted harness left; returns how much that was."""
+        """Undo what an interrupted harness left; return the number of actions."""
         left = len(self._entries)
         self._undo_to(0)
         return left
@@ -138,7 +138,7 @@ class Journal:
 
 
 def _read(path: Path) -> list[list[Any]]:
-    """What is still to be done; nobody else knows it, so a file that does not tell is not taken for an empty one."""
+    """Read the actions that are left. A damaged file is an error and not an empty list: nothing else knows them."""
     with contextlib.suppress(ValueError, TypeError):
         entries = json.loads(path.read_text()) if path.exists() else []
         if isinstance(entries, list) and all(action in ACTIONS for action, *_ in entries):

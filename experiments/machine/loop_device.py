@@ -1,4 +1,4 @@
-"""A loop device of ours over a file: a block device to measure where no disk may be written to."""
+"""A loop device over a file of ours: a block device to measure where no disk may be written to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTOR_BYTES = 4096
 
 @contextlib.contextmanager
 def attached(file: Path, journal: Journal) -> Iterator[Path]:
-    """The device over all of `file`, which it reads and writes by direct I/O; detached when the block is left.
+    """Yield a device over all of `file`, with direct I/O to the file; it is detached when the block is left.
 
     Raises:
         StorageError: no loop device can be had, or its direct I/O is not in force.

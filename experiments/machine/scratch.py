@@ -18,7 +18,7 @@ SPARE_BYTES = 64 << 20
 
 @contextlib.contextmanager
 def scratch_folder(directory: Path, needed_bytes: int, journal: Journal) -> Iterator[Path]:
-    """A new folder with room for `needed_bytes`, gone again when the block is left.
+    """Yield a new folder with space for `needed_bytes`; it is removed when the block is left.
 
     Raises:
         StorageError: no such room, or no disk below it.
@@ -37,7 +37,7 @@ def scratch_folder(directory: Path, needed_bytes: int, journal: Journal) -> Iter
 
 
 def check(directory: Path, needed_bytes: int) -> None:
-    """Refuse, as `scratch_folder` does and without making anything, a folder that may not exist yet.
+    """Make the checks of `scratch_folder` on a folder that may not exist yet, without making anything.
 
     Raises:
         StorageError: no such room, no disk below it, or it may not be written.

@@ -1,4 +1,4 @@
-"""The storage's own read rate, of which a paced link's speed may be a multiple: by fio, or stated where it is paced."""
+"""The read rate of a storage, by which a link's speed can be set: measured by fio, or stated for a paced storage."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class StorageRate:
 
 @dataclass
 class StorageRates:
-    """What is known of the storages of one session on one machine: each is measured before its first run."""
+    """Read rates of the storages of one session; each is measured before its first run."""
 
     known: dict[tuple[StorageConfig, int], StorageRate] = field(default_factory=dict)
 
     def wanted_by(self, run: RunConfig, journal: Journal) -> StorageRate | None:
-        """The rate that the run's link is a multiple of; None where it is of no rate, or of one that was given.
+        """Measured storage read rate for a link set by storage_ratio; None if it is not needed.
 
         Raises:
             ConfigurationError: it cannot be measured on this storage.

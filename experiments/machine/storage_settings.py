@@ -23,7 +23,7 @@ def describe_storage(folder: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def readahead(folder: Path, kib: int | None, journal: Journal) -> Iterator[int | None]:
-    """Readahead of the disk below a folder set to `kib` inside the block; yields what it was before.
+    """Set the readahead of the disk below a folder to `kib` inside the block; yield the value before.
 
     Raises:
         StorageError: it cannot be set, or does not take effect.

@@ -1,4 +1,4 @@
-"""JSON lines over a connected socket: what the harness and a guest, or QEMU's monitor, say to each other."""
+"""JSON lines over a connected socket: messages between the harness and a guest, or QEMU's monitor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Message = dict[str, Any]
 
 
 class Channel:
-    """One end of a connection; the other one is QEMU's, and gone when QEMU is."""
+    """One end of a connection; QEMU holds the other end until it ends."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -23,7 +23,7 @@ class Channel:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, ends_at: float) -> Message | None:
-        """The next message, or None when the other end is closed; lines that are no message are passed over.
+        """Return the next message, or None when the other end is closed; other lines are ignored.
 
         Raises:
             TimeoutError: nothing came until `ends_at` of time.monotonic().

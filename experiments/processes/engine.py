@@ -1,4 +1,4 @@
-"""The engine's process: started inside its cgroup, spoken to in JSON lines, never outliving its harness."""
+"""The engine's process: started in its cgroup, controlled by JSON lines, killed at the latest with the harness."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Process(Protocol):
     stdout: IO[bytes] | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, negative for a signal; raises subprocess.TimeoutExpired."""
+        """Return the exit code, negative for a signal; raises subprocess.TimeoutExpired."""
 
 
 Launch = Callable[[list[str], "Path | None", IO[bytes]], Process]
@@ -65,11 +65,11 @@ class Engine:
         self.last_event: Event = {}
 
     def wait_for(self, name: str) -> Event | None:
-        """The next event of this name, or None if the engine ended before."""
+        """Return the next event of this name, or None if the engine ended before it."""
         return next((event for event in self.events() if event.get("event") == name), None)
 
     def events(self) -> Iterator[Event]:
-        """What the engine says, until it closes its output; lines of others go to the log.
+        """Yield the events of the engine until it closes its output; other lines go to the log.
 
         Raises:
             RunError: the deadline passed.
@@ -96,7 +96,7 @@ class Engine:
             raise RunError(f"the engine closed its output but did not end within {EXIT_TIMEOUT_S:g} s") from None
 
     def kill(self) -> None:
-        """End the engine and all that it started."""
+        """End the engine and everything that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -132,7 +132,7 @@ class Engine:
 def running(
     arguments: list[str], procs: Path | None, log_path: Path, deadline_s: float, launch: Launch = execute
 ) -> Iterator[Engine]:
-    """An engine that is gone when the block is left, however it is left."""
+    """Yield a started engine, and kill it when the block is left."""
     with open(log_path, "wb", buffering=0) as log:
         engine = Engine(arguments, procs, log, deadline_s, launch)
         try:
@@ -150,7 +150,7 @@ def _parse(line: bytes) -> Event | None:
 
 
 def enter(procs: Path | None, at_our_death: signal.Signals = signal.SIGKILL) -> list[str]:
-    """The prefix that makes a command die with this process, by that signal, inside the cgroup of `procs`."""
+    """Return the prefix that starts a command in the cgroup of `procs` and ends it by that signal with this process."""
     return [sys.executable, "-I", "-S", str(ENTER), str(os.getpid()), str(int(at_our_death)), str(procs or "-")]
 
 

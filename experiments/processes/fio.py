@@ -1,4 +1,4 @@
-"""fio as a child that dies with the harness: a job's report, or the sentence that says why there is none."""
+"""fio as a child that dies with the harness: it returns a job's report, or raises the reason why there is none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from experiments.processes.engine import enter
 
 @functools.cache
 def version() -> str:
-    """What fio calls itself, as in fio-3.33.
+    """Return fio's name and version, as in fio-3.33.
 
     Raises:
         MachineError: there is no fio.
@@ -27,7 +27,7 @@ def version() -> str:
 
 
 def run(options: Sequence[str], timeout_s: float) -> dict[str, Any]:
-    """The report of one job that `options` describe, with all that fio says of it.
+    """Run the job that `options` describe, and return fio's report of it.
 
     Raises:
         RunError: fio failed, or did not end in time.
@@ -45,11 +45,11 @@ def run(options: Sequence[str], timeout_s: float) -> dict[str, Any]:
 
 
 def command(options: Sequence[str]) -> list[str]:
-    """The command of one job."""
+    """Return the command of one job."""
     return ["fio", "--name=job", *options, "--group_reporting", "--output-format=json"]
 
 
 def parse(output: str) -> dict[str, Any]:
-    """The only job of fio's JSON report, which warnings may precede."""
+    """Return the only job of fio's JSON report, which warnings may precede."""
     report = json.loads(output[output.index("{") :])
     return dict(report["jobs"][0])

@@ -1,4 +1,4 @@
-"""Engines forked from a server that has imported everything; dualblade.run.fork_server says how it is asked."""
+"""Engines forked from a server that has imported everything; the protocol is in dualblade.run.fork_server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER_S = 1e9
 
 
 class ForkedProcess:
-    """A run of the engine as the server's child, with what is used of subprocess.Popen's interface."""
+    """A run of the engine as the server's child, with a part of subprocess.Popen's interface."""
 
     def __init__(self, server: socket.socket, arguments: list[str], procs: Path | None, log: IO[bytes]) -> None:
         ours, theirs = socket.socketpair()
@@ -43,7 +43,7 @@ class ForkedProcess:
         self.pid = self._ask("pid", FORK_TIMEOUT_S)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code; raises subprocess.TimeoutExpired."""
+        """Return the exit code; raises subprocess.TimeoutExpired."""
         if self._code is None:
             self._code = self._ask("exit", NEVER_S if timeout is None else timeout)
             self._control.close()
@@ -61,7 +61,7 @@ class ForkedProcess:
 
 @contextlib.contextmanager
 def fork_server(folder: Path, source: WorkloadSource, deadline_s: float) -> Iterator[Launch]:
-    """A server that is ready; its log lies in `folder`. What only runs of another source import is left to them.
+    """Start a server and yield how to start an engine by it. Its log lies in `folder`.
 
     Raises:
         MachineError: the engine cannot be imported here.

@@ -1,4 +1,4 @@
-"""Requests to end, by Ctrl-C, SIGTERM or SIGHUP: what was set up is undone first, also by a harness that we started."""
+"""Requests to end (Ctrl-C, SIGTERM, SIGHUP): a harness, and a harness that it started, undo their changes first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def undo_on_request() -> None:
 
 
 def run_python(arguments: Sequence[str]) -> int:
-    """Exit status of `python ARGUMENTS`, above 128 for a signal that killed it; it is asked to end when we are.
+    """Run `python ARGUMENTS` and return its exit status, above 128 for a signal; requests to end are passed on to it.
 
     It has a session of its own, so that Ctrl-C reaches it once, from us. Should we be killed, the kernel asks it.
 
@@ -39,7 +39,7 @@ def run_python(arguments: Sequence[str]) -> int:
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:
-    """In steps: Python hears a signal that comes just before a wait only when the wait is over."""
+    """Wait in steps: Python handles a signal that comes just before a wait only after the wait."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return child.wait(timeout=1.0)
@@ -47,7 +47,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
 
 @contextlib.contextmanager
 def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Requests to end go to the child, each kind once, and are listed, while we wait for it."""
+    """Pass requests to end on to the child, each kind once, and list them, while the block waits for it."""
     requests: list[int] = []
 
     def pass_on(signum: int, frame: FrameType | None) -> None:
@@ -64,12 +64,12 @@ def _passed_on(child: subprocess.Popen[bytes]) -> Iterator[list[int]]:
 
 
 def _heeded() -> list[signal.Signals]:
-    """What a user had ignored, by nohup say, stays ignored."""
+    """Return the requests that the user does not ignore, for example by nohup."""
     return [name for name in REQUESTS if signal.getsignal(name) is not signal.SIG_IGN]
 
 
 def _end(signum: int, frame: FrameType | None) -> None:
-    """Once: timeout(1) sends two, and the second must not cut the undoing short."""
+    """Raise once: timeout(1) sends two signals, and the second must not interrupt the undo."""
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)
     raise SystemExit(128 + signum)
