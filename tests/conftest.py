@@ -24,6 +24,11 @@ from experiments.machine.journal import Journal, exclusive
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# Programs that tests start must get requests to end, also if the tests themselves were started by nohup.
+for name in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(name) is signal.SIG_IGN:
+        signal.signal(name, signal.SIG_DFL)
+
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.load_profile("default")
 
