@@ -83,7 +83,7 @@ def check_io_uring() -> Check:
 
 
 def check_direct_io(folder: Path) -> Check:
-    """Direct means that no page stays behind: tmpfs takes the flag since Linux 6.6, and ignores it."""
+    """Check direct I/O: no page may stay in the cache (tmpfs accepts the flag since Linux 6.6 and ignores it)."""
     cure = "put results and KV files in a folder of yours on ext4, xfs or btrfs"
     try:
         left_bytes = probes.left_by_direct_io(folder)
@@ -172,7 +172,7 @@ def check_model_weights() -> Check:
 
 
 def needed(folders: Sequence[Path]) -> Iterator[Check]:
-    """What `make figures` cannot do without."""
+    """Return the checks of everything that `make figures` needs."""
     yield from (check_kernel(), check_packages(), check_compiled_module())
     yield from (check_memory_limits(), check_memory(), check_io_uring())
     for folder in _one_a_disk(folders):
@@ -180,7 +180,7 @@ def needed(folders: Sequence[Path]) -> Iterator[Check]:
 
 
 def adding() -> Iterator[Check]:
-    """What makes measurements better, or lets more of them be made."""
+    """Return the checks of everything that makes more or better measurements possible."""
     yield from (check_measuring_rights(), check_memlock(), check_huge_pages(), check_lru(), check_cachestat())
     yield from (check_nvme(), check_tracing(), check_program("cgexec", "apt install cgroup-tools"))
     yield check_program("fio", "apt install fio")
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _modules(subject: str, names: Sequence[str], found: str) -> Check:
-    """Found, not imported: torch takes seconds."""
+    """Check that modules can be found; they are not imported, since torch takes seconds."""
     absent = [name for name in names if importlib.util.find_spec(name) is None]
     return Check(subject, not absent, f"without {', '.join(absent)}" if absent else found, "make setup")
 

@@ -33,7 +33,7 @@ def header(name: str, folders: Iterable[Path]) -> bool:
 
 
 def which_admin(name: str) -> str | None:
-    """As `which`, also where users have no path to."""
+    """Return the path of a program, also of one in an administrator's folders."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"]))
 
 

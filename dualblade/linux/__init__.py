@@ -1,4 +1,4 @@
-"""What the kernel says and lets us do: cgroups, mounts, page cache, NVMe namespaces, ownership of blocks.
+"""Facts from the kernel, and its calls: cgroups, mounts, page cache, NVMe namespaces, ownership of blocks.
 
 Nothing here knows about KV caches, plans or configurations; nothing imports numpy or torch.
 """

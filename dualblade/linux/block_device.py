@@ -34,7 +34,7 @@ class BlockDevice:
 
     @classmethod
     def _whole(cls, link: Path) -> BlockDevice:
-        """A partition has no queue of its own; its disk has one."""
+        """Return the disk of a partition: a partition has no queue of its own."""
         sysfs = link.resolve()
         return cls(sysfs.parent if (sysfs / "partition").exists() else sysfs)
 

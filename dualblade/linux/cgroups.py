@@ -57,7 +57,7 @@ class MemoryCgroup:
 
     @property
     def needed_bytes(self) -> int:
-        """What is charged and stays charged while page cache comes and goes."""
+        """Charged bytes that do not change when page cache is added or dropped."""
         return self.usage_bytes - self.reclaimable_bytes
 
 

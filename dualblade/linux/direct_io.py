@@ -19,7 +19,7 @@ def refuse_memory_file_system(directory: Path) -> None:
 
 
 def no_direct_io(directory: Path) -> StorageError:
-    """The error for a folder whose file system has no direct I/O."""
+    """Return the error for a folder whose file system has no direct I/O."""
     return StorageError(
         f"storage.directory={directory} lies on {file_system_of(directory)}, which has no direct I/O; "
         "choose a folder on ext4, xfs or btrfs"
@@ -27,7 +27,7 @@ def no_direct_io(directory: Path) -> StorageError:
 
 
 def is_direct(fd: int) -> bool:
-    """Whether O_DIRECT is in force on the descriptor now."""
+    """Return whether O_DIRECT is in force on the descriptor now."""
     return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT)
 
 

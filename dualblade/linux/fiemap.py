@@ -1,4 +1,4 @@
-"""Where a tensor's bytes lie on the device: of a file by FIEMAP, of a block device or NVMe namespace by its own offset.
+"""Places of a tensor's bytes on the device: of a file by FIEMAP, of a device or namespace by its own offset.
 
 The tensors' files have no names, so only the process that holds them can ask, while they are open. Traces name a
 tensor by these bytes.
@@ -25,7 +25,7 @@ _EXTENTS_PER_CALL = 64
 
 
 class Piece(NamedTuple):
-    """A run of a tensor's bytes that is a run of the device's bytes, too."""
+    """A run of a tensor's bytes that is also a run of the device's bytes."""
 
     tensor_offset_bytes: int
     device_offset_bytes: int

@@ -1,4 +1,4 @@
-"""What is mounted where, from /proc/self/mountinfo (man 5 proc)."""
+"""Mounts of this process, from /proc/self/mountinfo (man 5 proc)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def mount_of(path: Path, mounts: list[Mount]) -> Mount:
 
 
 def file_system_of(path: Path) -> str:
-    """The name of its kind, as "ext4"; "unknown" in a chroot, whose own root is mounted nowhere that shows."""
+    """Return the kind of a path's file system, such as "ext4"; "unknown" in a chroot without a visible root mount."""
     mounts = read_mounts()
     shown = any(path.resolve().is_relative_to(mount.point) for mount in mounts)
     return mount_of(path, mounts).fs_type if shown else "unknown"
@@ -49,5 +49,5 @@ def _parse(line: str) -> Mount:
 
 
 def _unescape(text: str) -> str:
-    """Blanks in paths are written as \\040 and the like."""
+    """Return a path with its escaped blanks (\\040 and others) restored."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,4 +1,4 @@
-"""One NVMe command at a time through the kernel's passthrough ioctl: what sets a namespace up and clears up after it.
+"""Single NVMe commands by the kernel's passthrough ioctl, to set a namespace up and to clean it up.
 
 Transfers go through the ring (uring.py); these few are synchronous and need neither a ring nor compiled code.
 """
@@ -77,7 +77,7 @@ def read(fd: int, nsid: int, lba: int, n_blocks: int, lba_bytes: int) -> bytes:
 
 
 def deallocate(fd: int, nsid: int, ranges: Sequence[range]) -> None:
-    """Tell the device that the blocks in `ranges` (at most 256 of them) hold nothing any more."""
+    """Deallocate the blocks in `ranges` (at most 256 ranges)."""
     table = (_Range * len(ranges))(*(_Range(0, len(blocks), blocks.start) for blocks in ranges))
     with mmap.mmap(-1, ctypes.sizeof(table)) as data:
         data.write(bytes(table))

@@ -1,4 +1,4 @@
-"""An NVMe namespace: found by its controller's serial number, and what it says about itself.
+"""An NVMe namespace, found by its controller's serial number, and its properties.
 
 Byte offsets are those of the NVM Express specifications (figures "Identify Controller Data Structure" and "Identify
 Namespace Data Structure, NVM Command Set"). Limits are queried, never assumed: what one command may move is the least
@@ -73,7 +73,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Queue:
-    """What the kernel's queue takes: bytes and segments of one command, commands at once, and whether it polls."""
+    """Limits of the kernel's queue: bytes and segments of one command, commands in flight, and whether it polls."""
 
     most_bytes: int
     most_segments: int
@@ -128,14 +128,14 @@ class Namespace:
 
     @property
     def wwid(self) -> str:
-        """What names the namespace and no other: eui64, or model and serial where it has none."""
+        """Return the unique name of the namespace: its eui64, or model and serial if it has none."""
         return (self.sysfs / "wwid").read_text().strip()
 
     def queue(self) -> Queue:
         return Queue.read(self.sysfs)
 
     def partitions(self, lba_bytes: int) -> list[Partition]:
-        """Those that the kernel knows."""
+        """Return the partitions that the kernel knows."""
         return sorted(self._partitions(lba_bytes), key=lambda partition: partition.number)
 
     def _partitions(self, lba_bytes: int) -> Iterator[Partition]:
@@ -187,7 +187,7 @@ def most_chunk_bytes(lba_bytes: int, mdts_bytes: int | None, queue: Queue, page_
 
 
 def namespaces(sys_root: Path = Path("/sys")) -> list[Namespace]:
-    """All that the kernel shows as block devices (hidden paths of a multipath namespace have no nsid of their own)."""
+    """Return the namespaces that are block devices (hidden paths of a multipath namespace have no nsid)."""
     folders = sorted((sys_root / "block").glob("nvme*"))
     return [Namespace(folder.resolve()) for folder in folders if (folder / "nsid").exists()]
 

@@ -1,4 +1,4 @@
-"""Raw writes that cannot hurt anybody: which blocks a run may write, and who else has a claim to them.
+"""Safety of raw writes: which blocks a run may write, and who else uses them.
 
 Nothing here writes. A device is refused while anything is mounted from it, swapped to it, stacked on it or stored on
 it, and is then held exclusively, so that nobody can begin to use it before the run ends.
@@ -125,7 +125,7 @@ def _probe(device: Path) -> dict[str, str]:
 
 
 def open_exclusive(device: Path) -> int:
-    """A descriptor that keeps everybody else from mounting or building on the device while it is open.
+    """Open a device exclusively: while the descriptor is open, nobody else can mount it or build on it.
 
     Raises:
         StorageError: somebody was first, or the device cannot be opened.

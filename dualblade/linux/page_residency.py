@@ -40,7 +40,7 @@ def resident_bytes(fd: int, size_bytes: int | None = None, first_byte: int = 0) 
 
 
 def mincore_bytes(fd: int, size_bytes: int, first_byte: int = 0) -> int:
-    """The same by mincore(2) on a mapping of the file, which reads nothing in; `fd` must be open for writing."""
+    """Return the resident bytes by mincore(2) on a mapping, which reads nothing; `fd` must be open for writing."""
     into_page = first_byte % mmap.PAGESIZE
     size_bytes += into_page
     n_pages = -(-size_bytes // mmap.PAGESIZE)

@@ -1,4 +1,4 @@
-"""What measuring an I/O path would write where, found without writing anything."""
+"""The planned writes of an I/O path's measurement, found without writing anything."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEVICES = ("block", "nvme")
 
 
 def describe(point: IoPoint) -> Iterator[str]:
-    """Lines for a point that this machine measures.
+    """Return the lines of a dry run for a point of this machine.
 
     Raises:
         StorageError, ConfigurationError, MachineError: it would be refused, and why.
@@ -35,7 +35,7 @@ def describe(point: IoPoint) -> Iterator[str]:
 
 
 def planned(path: IoPath, storage: StorageConfig, size_bytes: int) -> IoTarget:
-    """What `io_target.opened` would give, by its checks."""
+    """Return the target that `io_target.opened` would open, after the same checks."""
     match kind(path, storage):
         case "file":
             return on_file(path, Path(storage.directory) / FILE)

@@ -1,4 +1,4 @@
-"""Measures one I/O path by itself: fio over the grid, each cell from a cold cache, the mode in force read back."""
+"""Measure one I/O path: fio over the grid, each cell from a cold cache, and the mode in force read back."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class IoRun:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def execute(self) -> dict[str, Any]:
-        """All cells, in the order of the grid; result.json is written when all are there."""
+        """Measure all cells in the order of the grid; result.json is written when all are measured."""
         io, start = self.point.io, time.monotonic()
         with contextlib.ExitStack() as stack:
             directory = Path(self.point.storage.directory)
@@ -122,7 +122,7 @@ def read_cell(job: Mapping[str, Any], op: str) -> dict[str, Any]:
 
 
 def check_mode(target: IoTarget, moved_bytes: int, resident_bytes: int) -> None:
-    """Hold the page cache after a cell, empty before it, against the path that was asked for.
+    """Compare the page cache after a cell, which was empty before it, with the path that was asked for.
 
     Raises:
         StorageError: a direct path left pages, or a buffered one left none.

@@ -1,4 +1,4 @@
-"""What fio reads and writes on each I/O path: a file, a block device, an NVMe character device."""
+"""Targets of fio for each I/O path: a file, a block device, an NVMe character device."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class IoTarget:
         return [*self.options, f"--filename={name}", f"--offset={self.offset_bytes}"]
 
     def resident_bytes(self, size_bytes: int) -> int:
-        """Bytes of it in the page cache now."""
+        """Return the target's bytes in the page cache now."""
         with _opened(self.cache or self.file) as fd:
             return resident_bytes(fd, size_bytes, self.offset_bytes)
 
     def forget(self, size_bytes: int) -> None:
-        """Write it back and drop it from the page cache.
+        """Write the target back and drop it from the page cache.
 
         Raises:
             StorageError: some of it stays.
@@ -70,7 +70,7 @@ class IoTarget:
             raise StorageError(f"{left_bytes:,} bytes of {self.what} stay in the page cache; is it in use elsewhere?")
 
     def cells(self, io: IoConfig) -> list[tuple[int, int]]:
-        """Those of the grid that can be asked of it: request size in bytes, and queue depth.
+        """Return the cells of the grid that the target supports: request size in bytes, and queue depth.
 
         Raises:
             ConfigurationError: a size that is not of whole blocks, or none that is small enough.
@@ -132,14 +132,14 @@ def kind(path: IoPath, storage: StorageConfig) -> Kind:
 
 
 def fill(target: IoTarget, size_bytes: int) -> None:
-    """Write it from end to end: what was never written may be answered without touching the medium."""
+    """Write the target from end to end: blocks that were never written may be answered without a read of the medium."""
     request_bytes = min(MIB, target.most_request_bytes or MIB)
     whole = ["--rw=write", f"--bs={request_bytes}", "--iodepth=8", f"--size={size_bytes}", "--fallocate=none"]
     fio.run([*target.job, *whole], FILL_TIMEOUT_S)
 
 
 def on_file(path: IoPath, file: Path) -> IoTarget:
-    """A file, which need not exist yet, through the page cache or past it."""
+    """Return the target on a file, which need not exist yet, through the page cache or by direct I/O."""
     if path == "ext4_buffered":
         return IoTarget(file, (RING, "--direct=0"), cached=True, what="a file through the page cache")
     device = backing_device(mount_of(file, read_mounts()))
@@ -148,13 +148,13 @@ def on_file(path: IoPath, file: Path) -> IoTarget:
 
 
 def on_loop(loop: Path) -> IoTarget:
-    """A loop device of ours."""
+    """Yield the target on a loop device of ours."""
     what = "a loop device over a file, O_DIRECT"
     return IoTarget(loop, (RING, "--direct=1"), cached=False, what=what, block_bytes=loop_device.SECTOR_BYTES)
 
 
 def on_device(device: BlockTarget) -> IoTarget:
-    """The bytes that we hold of the block device that the storage names."""
+    """Yield the target on the claimed bytes of the configured block device."""
     return IoTarget(
         Path(str(device)),
         (RING, "--direct=1"),
@@ -166,7 +166,7 @@ def on_device(device: BlockTarget) -> IoTarget:
 
 
 def on_namespace(path: IoPath, claim: BlockClaim, blocks: range) -> IoTarget:
-    """The claimed blocks, by the block layer or past it."""
+    """Yield the target on the claimed blocks of a namespace, through the block layer or by native commands."""
     block_device, block_bytes = claim.namespace.block_device, claim.identity.format.lba_bytes
     if path == "block_direct":
         return IoTarget(
