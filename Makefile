@@ -20,7 +20,8 @@ help: ## this list
 setup: $(VENV)/.native $(VENV)/.kernel ## system packages, .venv, compiled module, the guest's kernel (TORCH=torch==2.13.0 takes PyPI's CUDA build)
 
 test: setup ## all tests this machine can run; what was skipped, and why
-	$(PY) -m pytest -rs -n 2 --no-loadscope-reorder
+	$(PY) -m pytest -rs -n 2 --no-loadscope-reorder tests/unit
+	$(PY) -m pytest -rs tests/system
 
 figures: setup ## figures/ from the results there are; without any, measures the default sweep first (minutes)
 	$(PY) -m analysis.figures --results "$(RESULTS)"
