@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from analysis.figures import (
-    access_pattern,
-    device_latency_table,
-    disk_throughput,
     e2e_latency,
     guest_sweeps,
     hit_rate,
-    io_layers,
     io_paths,
-    latency_by_depth,
-    lba_pattern,
     lru_generation,
     overlap_model,
     phase_breakdown,
@@ -21,6 +15,14 @@ from analysis.figures import (
     throughput_dynamics,
     wrangling,
     wrangling_records,
+)
+from analysis.figures.device import (
+    access_pattern,
+    device_latency_table,
+    disk_throughput,
+    io_layers,
+    latency_by_depth,
+    lba_pattern,
 )
 from analysis.figures.spec import FigureSpec
 

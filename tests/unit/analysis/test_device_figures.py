@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from analysis.drawing import layout, style
-from analysis.figures import device_latency_table, disk_throughput, latency_by_depth
+from analysis.figures.device import device_latency_table, disk_throughput, latency_by_depth
 from analysis.figures.registry import FIGURES
 from analysis.metrics.device_metrics import by_depth, device_metrics
 from analysis.metrics.run_metrics import with_metrics

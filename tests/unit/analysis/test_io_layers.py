@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.drawing import style
-from analysis.figures import device_latency_table
-from analysis.figures import io_layers as figure
+from analysis.figures.device import device_latency_table
+from analysis.figures.device import io_layers as figure
 from analysis.metrics import layer_times
 from analysis.metrics.run_metrics import with_metrics
 from analysis.results.device_io import DECODE_READ, DECODE_WRITE, load_device_io

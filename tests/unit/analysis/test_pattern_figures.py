@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 
 from analysis.drawing import style
-from analysis.figures import access_pattern, lba_pattern
+from analysis.figures.device import access_pattern, lba_pattern
 from analysis.metrics.addresses import WIDEST_GAP_BYTES, closed_gaps, with_places
 from analysis.metrics.run_metrics import with_metrics
 from analysis.results.device_io import DECODE_READ, load_device_io

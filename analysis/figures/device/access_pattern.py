@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from analysis.drawing.layout import add_legend, new_panels
 from analysis.drawing.style import VARIANTS
-from analysis.figures import lba_pattern
+from analysis.figures.device import lba_pattern
 from analysis.figures.spec import TWO_TRACES, FigureSpec
 from analysis.metrics.addresses import MIB, with_places
 from analysis.metrics.device_metrics import NS_PER_MS
