@@ -50,9 +50,9 @@ $(VENV)/.system: dualblade/doctor/system_packages.py
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-# torch before the rest: whatever asks for it later is then satisfied, whichever build it is. Where pip's sources have no
-# CPU build (PyPI has none for Linux), the plain one is taken, which brings CUDA; PIP_EXTRA_INDEX_URL can name PyTorch's
-# own index of CPU builds. A choice made once stays until TORCH changes.
+# torch before the rest: later requirements on torch accept the build that is installed. Where pip's sources have no CPU
+# build (PyPI has none for Linux), the plain one is taken, which brings CUDA; PIP_EXTRA_INDEX_URL can name PyTorch's own
+# index of CPU builds. A choice made once stays until TORCH changes.
 $(VENV)/torch.txt: $(VENV)/.system $(if $(filter-out $(TORCH_NOW),$(TORCH)),FORCE)
 	$(PIP) install setuptools==84.2.1
 	$(PIP) install "$(TORCH)" 2>$(VENV)/torch.log || $(PIP) install "$(TORCH:+cpu=)"

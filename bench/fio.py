@@ -33,7 +33,7 @@ class Load:
 
     @property
     def buffer_bytes(self) -> int:
-        """Of all jobs; each aligns its buffers and rounds them up to whole pages of 2 MiB."""
+        """Bytes of the buffers of all jobs; each job aligns its buffers and rounds them up to pages of 2 MiB."""
         return self.jobs * (self.depth * self.chunk_bytes + 2 * HUGE_PAGE_BYTES)
 
     def arguments(self, op: Op, path: Path, *, huge_pages: bool) -> list[str]:

@@ -1,7 +1,7 @@
 """Native NVMe commands beside fio's io_uring_cmd engine: the same blocks, chunk and depth, in turn, in one guest.
 
-The guest's SSD is emulated and not throttled, so that the rates are those of the software. The CPU time of both is
-told as well: on a real SSD that is where two programs at the device's own rate still differ.
+The guest's SSD is emulated and not throttled, so the rates are those of the software. The CPU time of both is reported
+too: on a real SSD, two programs at the device's own rate still differ in it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How fast a raw trace is decoded, and in how much memory: `python -m bench.trace_decode [COMMANDS]`.
 
-The text is made up: overlapping requests of two streams, as block_requests.bt prints them. Each of its lines is two
-events, an issue and a completion. Decoding runs on one core, in a process of its own, whose peak memory is taken.
+The text is synthetic: overlapping requests of two streams, as block_requests.bt prints them. Each line counts as two
+events, an issue and a completion. Decoding runs on one core, in a process of its own, whose peak memory is reported.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ ANSWERED_BY_HYDRA = frozenset(
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What the words of a command line ask for. With `asks_hydra`, Hydra reads the words itself."""
+    """A parsed command line. With `asks_hydra`, Hydra reads the words itself."""
 
     overrides: list[str]
     multirun: bool = False

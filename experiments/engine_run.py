@@ -143,7 +143,7 @@ class EngineRun:
         return result
 
     def _why(self, engine: Engine, group: RunCgroup) -> RunError:
-        """Why an engine ended early: its own word, else the kernel's."""
+        """Return why an engine ended early: its own error, else what the kernel reports."""
         code = engine.exit_code()
         result = self.workspace.read_result()
         if result and result.get("error"):

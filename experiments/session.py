@@ -1,4 +1,4 @@
-"""What outlives a point: the machine held for one harness, the cleared journal, and the testbeds in use."""
+"""A session: the machine held for one harness, the cleared journal, and the testbeds in use."""
 
 from __future__ import annotations
 

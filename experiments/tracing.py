@@ -59,7 +59,7 @@ class NoTrace:
         """Nothing to stop."""
 
     def decode(self) -> dict[str, Any]:
-        """What result.json says of the trace."""
+        """Return what result.json states about the trace."""
         return {"name": "none", "valid": None, "reason": None}
 
 

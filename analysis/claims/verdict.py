@@ -20,7 +20,7 @@ import yaml
 CLAIMS = Path(__file__).with_name("claims.yaml")
 SIGNIFICANT_DIGITS = 4
 ONE_REPETITION = "One repetition: direction only."
-IDLE_TIME = "an emulated SSD's throttle makes up for idle time afterwards, so it cannot show what idle time costs"
+IDLE_TIME = "an emulated SSD's throttle returns idle time as later bandwidth, so it cannot show the cost of idle time"
 NO_VALUE = "the runs there are give no value of its metric"
 NO_JUDGE = "this version measures nothing that decides it"
 

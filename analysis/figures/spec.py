@@ -1,4 +1,4 @@
-"""What a figure consists of: which runs it shows, how it is drawn, and what its caption says."""
+"""FigureSpec: the runs that a figure shows, how it is drawn, and its caption."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ class FigureSpec:
         return figure
 
     def caption(self, data: pd.DataFrame) -> str:
-        """What the figure shows, and all that a reader needs to judge it."""
+        """Return the caption: the subject of the figure, and the origin of its numbers."""
         subject = self.subject if isinstance(self.subject, str) else self.subject(data)
         return self.origin.caption(subject, data)

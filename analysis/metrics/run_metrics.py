@@ -51,7 +51,7 @@ def decode_hit_rate(results: Results) -> pd.Series:
 
 
 def wait_over_recompute(results: Results) -> pd.Series:
-    """What a decode iteration waits for the KV, over what computing that KV anew would take; below 1 offloading pays.
+    """Time that a decode iteration waits for the KV, over the time to compute that KV again; below 1 offloading pays.
 
     Source: `phases` of result.json, the stalls of decode on storage and link per iteration over the compute of
     prefill. Not a number in a run without compute time.

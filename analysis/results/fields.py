@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-LARGEST = 2**62  # beyond it no size, time or count of a run is meant, and a frame has no column for it
+LARGEST = 2**62  # larger than any size, time or count of a run; a column of a frame cannot hold more
 
 
 class Kind(NamedTuple):
-    """What a field may hold, in words and as a test."""
+    """The values that a field may have, in words and as a test."""
 
     text: str
     fits: Callable[[Any], bool]
@@ -38,7 +38,7 @@ MAPPINGS = Kind("a list of mappings", lambda value: isinstance(value, list) and 
 STEPS = Kind("a list of iterations", lambda value: isinstance(value, list) and all(map(_is_step, value)))
 TEXTS = Kind("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT.fits, value)))
 
-# Of every run, and then of one of the engine, or of an I/O path by itself.
+# Required of every run; then also of a run of the engine, and of a run of an I/O path.
 REQUIRED_OF_ALL: dict[str, Kind] = {
     "config.storage.backend": TEXT,
     "config.testbed.name": TEXT,

@@ -97,7 +97,7 @@ def _setup(runs: pd.DataFrame, io: pd.DataFrame) -> Setup:
 
 
 def _stated(run: pd.Series) -> str:
-    """What is emulated or paced, in words; empty if nothing is."""
+    """Return the emulated or paced parts in words; an empty text if there are none."""
     parts = ["emulated machine and SSD"] if is_true(run.get(EMULATED)) else []
     parts += [f"SSD paced to {run[PACE]:g} GB/s"] if pd.notna(run.get(PACE)) else []
     parts += ["paced link"] if run.get(LINK) == "paced" else []

@@ -22,7 +22,7 @@ from dualblade.linux.mounts import read_mounts
 
 _TOOL_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # a user's PATH often lacks the administrator's folders
 
-# A killed run's commands may still be in the device; the kernel lets go of the lock when the last of them is done.
+# A killed run's commands may still be in the device; the kernel releases the lock when the last of them is done.
 _LOCK_PATIENCE_S = 5.0
 _LOCK_FORMAT = "hhqqi"  # struct flock of fcntl(2): type, whence, start, length, pid
 
@@ -109,7 +109,7 @@ def refuse_signature(device: Path) -> None:
 
 
 def _probe(device: Path) -> dict[str, str]:
-    """What `blkid -p` reads on the device itself; where a partition lies in its table is no content."""
+    """Return what `blkid -p` finds on the device itself; the entry in a partition table does not count."""
     blkid = shutil.which("blkid", path=_TOOL_PATH)
     if blkid is None:
         raise StorageError("blkid is not installed, so nobody can tell whether the device is empty; install util-linux")
@@ -117,7 +117,7 @@ def _probe(device: Path) -> dict[str, str]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 2):  # 2: nothing was found; 8: signatures that contradict each other
         raise StorageError(
-            f"{device} cannot be told to be empty (blkid: {done.stderr.strip() or f'code {done.returncode}'}); "
+            f"{device} cannot be shown to be empty (blkid: {done.stderr.strip() or f'code {done.returncode}'}); "
             "wipe it yourself (wipefs -a) if its content may be lost"
         )
     pairs = (line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)

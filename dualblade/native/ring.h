@@ -57,7 +57,7 @@ unsigned db_ring_close(struct db_ring *ring);
 struct db_transfer *db_start(struct db_ring *ring, int write, void *buffer, uint64_t offset, uint64_t bytes,
                              uint64_t chunk_bytes, const struct db_mirror *mirror);
 
-/* Wait for a transfer and free it; meanwhile serve all others of the ring. Returns 0 when every byte has moved, a
+/* Wait for a transfer and free it; all others of the ring are served too. Returns 0 when every byte has moved, a
    positive NVMe status, or -errno: -ERANGE (outside the owned bytes), -ENODATA (end of file), -EIO (a completion that
    ends inside a block), -ETIMEDOUT (no completion for `timeout_ns`; the ring's other transfers in flight fail too), or
    the kernel's own. */

@@ -147,7 +147,7 @@ class NvmeDirect:
         if tensor in self._in_doubt:
             raise StorageError(
                 f"a write of {tensor} timed out without an answer, and the device may carry it out over newer tokens; "
-                "close the cache and make it anew"
+                "close the cache and create a new one"
             )
 
     def _span(self, tensor: TensorId, rows: range) -> Span:

@@ -74,7 +74,7 @@ class PinnedBuffer:
         if self._given_up:
             raise StorageError(
                 "the device still owes answers to commands that timed out, and may write to the memory that this "
-                "transfer needs; close the cache and make it anew"
+                "transfer needs; close the cache and create a new one"
             )
         return self._data
 

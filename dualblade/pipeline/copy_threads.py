@@ -8,7 +8,7 @@ before it has arrived, as in FlexLLMGen.
 Each read or write of a tensor first waits for the last write to it that was submitted before. So an append is on
 storage before the next read of its extent begins. Appended rows have threads of their own (FlexLLMGen's shared queue
 has the same effect): a small write waits in the device behind megabytes of reads, and a thread that waits for it cannot
-read meanwhile.
+read at the same time.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class ReadableRows:
         if rows.stop > self._rows[tensor]:
             raise IntegrityError(
                 f"{tensor}: rows {rows.start}..{rows.stop - 1} were asked for, but only {self._rows[tensor]} rows were "
-                "written completely: an earlier write failed; crop to what is there, or to 0, or make the cache anew"
+                "written completely: an earlier write failed; crop to what is there, or to 0, or create a new cache"
             )
 
 

@@ -30,7 +30,7 @@ class Target(Protocol):
 
     @property
     def deallocated(self) -> Deallocation | None:
-        """What a closed target deallocated on its device; None for a file."""
+        """Return the blocks that a closed target deallocated on its device; None for a file."""
         ...
 
     @property

@@ -42,7 +42,7 @@ class Monitor:
                 return message["return"]
 
     def unplug(self, drive: str) -> None:
-        """Ask the guest to let go of an SSD, as by the button beside a slot; it is gone seconds later."""
+        """Ask the guest to release an SSD, as the button beside a slot does; the SSD is gone seconds later."""
         self.execute("device_del", id=f"{drive}-ctrl")
 
     def throttle(self, drive: str, read_bytes_per_s: int, write_bytes_per_s: int) -> None:

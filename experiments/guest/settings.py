@@ -73,7 +73,10 @@ class GuestSettings:
             )
 
     def identity(self) -> dict[str, Any]:
-        """As plain data, for the configuration's hash: what came later has a part in it only where it is chosen."""
+        """Return plain data for the configuration's hash.
+
+        Settings added later enter it only when they differ from their default, so old hashes stay valid.
+        """
         later = {"poll_queues": 0, "kernel": META_PACKAGE}
         plain = dataclasses.asdict(self)
         return {name: value for name, value in plain.items() if name not in later or value != later[name]}

@@ -1,4 +1,4 @@
-"""A guest's machine: virtme-ng makes initramfs and QEMU's command, over this host's own file system. Needs no root.
+"""The virtual machine of a guest: virtme-ng makes initramfs and QEMU's command, over this host's file system. No root.
 
 QEMU is started as a child that ends with the harness, however the harness ends, so nothing is left running.
 """
@@ -49,7 +49,7 @@ CPU: Mapping[Accelerator, str] = {"tcg": "max,-erms,-fsrm,-la57", "kvm": "host"}
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a guest is made of; its SSDs by name, each with so many queues that are polled; its kernel's package."""
+    """The hardware of a guest: SSDs by name, the number of polled queues of each, and the package of its kernel."""
 
     cpus: int
     memory_mib: int
@@ -75,7 +75,7 @@ class VirtualMachine:
         return self.folder / "exchange"
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the machine went off by itself in time."""
+        """Return whether the machine switched itself off in time."""
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -83,14 +83,14 @@ class VirtualMachine:
         return True
 
     def log(self) -> str:
-        """What kernel, QEMU and job said."""
+        """Return the output of kernel, QEMU and job."""
         texts = [self.folder / CONSOLE_LOG, self.exchange / JOB_LOG]
         return "\n".join(path.read_text(errors="replace").strip() for path in texts if path.exists()).strip()
 
 
 @contextlib.contextmanager
 def running(hardware: Hardware, journal: Journal) -> Iterator[VirtualMachine]:
-    """A machine that is off, with its images gone, when the block is left.
+    """Yield a running machine; it is switched off and its images are removed when the block is left.
 
     Raises:
         MachineError: something that a guest takes is not there.
@@ -119,7 +119,7 @@ def running(hardware: Hardware, journal: Journal) -> Iterator[VirtualMachine]:
 
 
 def missing_tool() -> str | None:
-    """What a guest cannot be booted without, in words; None if all is there."""
+    """Return in words what is missing to boot a guest; None if nothing is."""
     tools = {QEMU: "qemu-system-x86", "busybox": "busybox-static", "depmod": "kmod", "mkfs.ext4": "e2fsprogs"}
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
     for tool, package in tools.items():
@@ -136,7 +136,7 @@ def _check_tools() -> None:
 
 
 def _compile_modules() -> None:
-    """Write the bytecode of our modules: the guest cannot write it, and would compile them anew in every process."""
+    """Write the bytecode of our modules: the guest cannot write it, and would compile them again in every process."""
     for package in ("dualblade", "experiments", "traces"):
         compileall.compile_dir(PROJECT / package, quiet=2)
 
@@ -146,7 +146,7 @@ def _virtme_run() -> Path:
 
 
 def _compose(hardware: Hardware, chosen: Accelerator, guest_kernel: Kernel, folder: Path) -> list[str]:
-    """QEMU's command as virtme-ng would run it, the guest's initramfs beside it."""
+    """Return QEMU's command as virtme-ng would run it, and make the guest's initramfs."""
     mount = f"mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 exchange {EXCHANGE}"
     command = [sys.executable, str(_virtme_run()), "--kimg", str(guest_kernel.image), "--mods", "auto"]
     command += ["--cpus", str(hardware.cpus), "--memory", f"{hardware.memory_mib}M", "--user", "root"]
@@ -179,7 +179,7 @@ def _compose(hardware: Hardware, chosen: Accelerator, guest_kernel: Kernel, fold
 
 
 def _lines(jobs: socket.socket, monitor: socket.socket) -> list[str]:
-    """The two lines to the harness, as ends of sockets that QEMU inherits."""
+    """Return the options for the two lines to the harness: ends of sockets that QEMU inherits."""
     return [
         *("-chardev", f"socket,id=jobs,fd={jobs.fileno()}", "-device", "virtio-serial-pci,id=jobs-bus"),
         *("-device", f"virtserialport,bus=jobs-bus.0,chardev=jobs,name={PORT}"),
@@ -188,7 +188,7 @@ def _lines(jobs: socket.socket, monitor: socket.socket) -> list[str]:
 
 
 def _shares(exchange: Path) -> list[str]:
-    """Folders of the host by 9p: one to write to, and again what Python reads, for mounts that may cache it."""
+    """Return the options for folders of the host by 9p: one to write to, and those that Python reads, to be cached."""
     shares = [f"local,id=exchange,path={exchange},security_model=none,multidevs=remap"]
     for turn, folder in enumerate(cached_folders()):
         shares.append(f"local,id=cached{turn},path={folder},security_model=none,readonly=on,multidevs=remap")
@@ -201,7 +201,7 @@ def _shares(exchange: Path) -> list[str]:
 
 
 def _drives(hardware: Hardware, images: Mapping[str, Path]) -> list[str]:
-    """Each SSD in a slot of its own, from which it can be unplugged."""
+    """Return the options for each SSD, in a slot of its own, from which it can be unplugged."""
     aio = "io_uring" if _io_uring_works() else "threads"
     words = []
     for turn, (name, ssd) in enumerate(hardware.ssds.items(), start=1):
@@ -211,7 +211,7 @@ def _drives(hardware: Hardware, images: Mapping[str, Path]) -> list[str]:
 
 
 def cached_folders() -> list[Path]:
-    """What Python reads: checkout, virtual environment, interpreter and libraries; none of them inside another."""
+    """Return the folders that Python reads (checkout, environment, interpreter, libraries), none inside another."""
     system = Path("/usr")
     base = Path(sys.base_prefix).resolve()
     folders = [
@@ -226,7 +226,7 @@ def cached_folders() -> list[Path]:
 
 
 def _boot_script() -> str:
-    """What the guest does first: faster mounts of what does not change, then the loop that serves the harness."""
+    """Return the guest's first script: faster mounts of what does not change, then the loop that serves the harness."""
     places = [shlex.quote(str(folder)) for folder in cached_folders()]
     mounts = [  # /var/tmp and the like are new and empty in the guest
         f"mkdir -p {place} && mount -t 9p -o {CACHED_MOUNT} cached{turn} {place}" for turn, place in enumerate(places)
@@ -248,7 +248,7 @@ def _boot_script() -> str:
 
 
 def _description(hardware: Hardware, chosen: Accelerator) -> dict[str, Any]:
-    """What the guest has to know: where to mount each SSD's file system, and what its results say of the machine."""
+    """Return facts for the guest: where to mount each SSD's file system, and what results state about the machine."""
     size = {"cpus": hardware.cpus, "memory_mib": hardware.memory_mib, "kernel_package": hardware.kernel}
     outside = {"host_kernel": platform.release(), "host_cores": len(os.sched_getaffinity(0)), "qemu": _qemu_version()}
     return {

@@ -95,7 +95,7 @@ def register_resolvers() -> None:
 
 @functools.cache
 def _composed(*choices: str) -> DictConfig:
-    """What Hydra composes of a choice of configuration files, its own section included; takes 70 ms."""
+    """Return what Hydra composes from a choice of configuration files, with its own section; it takes 70 ms."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose("config", list(choices), return_hydra_config=True)
 

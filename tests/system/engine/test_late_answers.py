@@ -117,7 +117,7 @@ def test_memory_that_a_late_answer_may_change_is_not_used_again(
                 store.fetch(layer)
         slow_disk.limit(UNLIMITED)
         for _ in range(2):
-            with pytest.raises(StorageError, match="close the cache and make it anew"):
+            with pytest.raises(StorageError, match="close the cache and create a new one"):
                 store.fetch(2)
             time.sleep(0.5)  # now they land
 
@@ -135,7 +135,7 @@ def test_blocks_that_a_late_write_may_overwrite_are_not_written_again(disk_path:
         store.append(0, *rows(7.0, 1))
         with pytest.raises(StorageError, match="no answer in time"):
             store.synchronize()
-        with pytest.raises(StorageError, match="may carry it out over newer tokens; close the cache and make it anew"):
+        with pytest.raises(StorageError, match="over newer tokens; close the cache and create a new one"):
             store.crop(0)
 
 
