@@ -68,11 +68,13 @@ def open_link(config: DeviceConfig, device: torch.device) -> Link:
             f"device.link={config.link} does not lead to memory on {device}; "
             "use link=cuda where the model is on a GPU, and host or paced where it is not"
         )
-    if config.link == "cuda":
-        return CudaLink(device)
-    if config.link == "shared":
-        return SharedLink()
-    return HostLink() if config.pace is None else PacedLink(config.pace)
+    match config.link:
+        case "cuda":
+            return CudaLink(device)
+        case "shared":
+            return SharedLink()
+        case "host" | "paced":
+            return HostLink() if config.pace is None else PacedLink(config.pace)
 
 
 def link_to(device: torch.device) -> Link:

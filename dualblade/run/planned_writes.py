@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
 from dualblade.config.run import RunConfig
 from dualblade.config.storage import StorageConfig
@@ -53,12 +54,19 @@ def raw_writes(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: s
     Raises:
         StorageError, ConfigurationError: they would be refused, and why.
     """
-    if storage.backend == "nvme":
-        yield from _nvme(storage, size_bytes, chunk_bytes, how)
-    elif storage.backend == "block":
-        yield from _block(storage, size_bytes, how)
-    else:
-        yield f"  would write: {_words(_span(storage, size_bytes))} of a file in {storage.directory}, by O_DIRECT"
+    match storage.backend:
+        case "nvme":
+            yield from _nvme(storage, size_bytes, chunk_bytes, how)
+        case "block":
+            yield from _block(storage, size_bytes, how)
+        case "file":
+            yield from _file(storage, size_bytes)
+        case other:
+            assert_never(other)
+
+
+def _file(storage: StorageConfig, size_bytes: int) -> Iterator[str]:
+    yield f"  would write: {_words(_span(storage, size_bytes))} of a file in {storage.directory}, by O_DIRECT"
 
 
 def _nvme(storage: StorageConfig, size_bytes: int, chunk_bytes: int, how: str) -> Iterator[str]:

@@ -15,8 +15,10 @@ def open_target(storage: StorageConfig, size_bytes: int) -> Target:
     Raises:
         StorageError: there is no direct I/O or no space, or the device may not be written.
     """
-    if storage.backend == "nvme":
-        return NvmeTarget(storage, size_bytes)
-    if storage.backend == "block":
-        return BlockTarget(storage, size_bytes)
-    return FileTarget(storage, size_bytes)
+    match storage.backend:
+        case "nvme":
+            return NvmeTarget(storage, size_bytes)
+        case "block":
+            return BlockTarget(storage, size_bytes)
+        case "file":
+            return FileTarget(storage, size_bytes)
